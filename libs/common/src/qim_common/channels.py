@@ -1,0 +1,124 @@
+"""Client channels over mTLS whose certificates are reloaded without a restart.
+
+A gRPC channel cannot change its certificate, so the provider makes a new channel when the files change and swaps it in;
+calls that run on the old one finish within a grace.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from qim_common.tls import TlsFiles, TlsMaterial, WatchedTls
+
+_log = logging.getLogger(__name__)
+_Stub = TypeVar("_Stub")
+ChannelOptions = Sequence[tuple[str, Any]]
+
+MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
+"""Receive and send limit of both ends for one message or frame."""
+
+KEEPALIVE_MS: Final = 30_000
+"""Pings of a client; servers take them no faster than `KEEPALIVE_MIN_MS`."""
+KEEPALIVE_MIN_MS: Final = 10_000
+
+_OPTIONS: Final[ChannelOptions] = (
+    ("grpc.service_config", '{"loadBalancingConfig":[{"round_robin":{}}]}'),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A swapped channel has to shake hands with its own certificate.
+    ("grpc.use_local_subchannel_pool", 1),
+    # The client library retries with the same ids; a second, hidden layer would only multiply.
+    ("grpc.enable_retries", 0),
+)
+
+
+class MtlsChannel:
+    """One channel and the certificate that it was made with; `channel` is ready for stubs.
+
+    Parameters:
+        target: `host:port`, or a name that gRPC resolves to several addresses (round robin over them).
+        server_name: DNS name to expect in the server's certificate instead of the target's host.
+    """
+
+    def __init__(
+        self, target: str, material: TlsMaterial, *, options: ChannelOptions = (), server_name: str | None = None
+    ) -> None:
+        override = [("grpc.ssl_target_name_override", server_name)] if server_name else []
+        self.channel = grpc.aio.secure_channel(
+            target,
+            grpc.ssl_channel_credentials(material.roots, material.key, material.cert),
+            options=[*_OPTIONS, *override, *options],
+        )
+        self._stubs: dict[Callable[[grpc.aio.Channel], Any], Any] = {}
+
+    def stub(self, make: Callable[[grpc.aio.Channel], _Stub]) -> _Stub:
+        """The stub of this channel, made once."""
+        stub: _Stub | None = self._stubs.get(make)
+        if stub is None:
+            stub = self._stubs[make] = make(self.channel)
+        return stub
+
+
+class ChannelProvider:
+    """The channel to one service, rebuilt when its certificate files change.
+
+    Ask for `stub` (or `channel`) at every call and never keep it: that is where a change is noticed, at most once
+    `interval` seconds. Streams opened on an older channel end when `grace` seconds have passed.
+
+    Raises CertificateError if the files cannot be taken at first. Make it inside the event loop.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        files: TlsFiles,
+        *,
+        options: ChannelOptions = (),
+        server_name: str | None = None,
+        interval: float = 1.0,
+        grace: float = 30.0,
+    ) -> None:
+        self.target = target
+        self._tls = WatchedTls(files, what="client_certificate", interval=interval)
+        self._options = options
+        self._server_name = server_name
+        self._grace = grace
+        self._closing: set[asyncio.Task[None]] = set()
+        self._current = self._open(self._tls.material)
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """The channel to use for the next call."""
+        return self._fresh().channel
+
+    def stub(self, make: Callable[[grpc.aio.Channel], _Stub]) -> _Stub:
+        """The stub to use for the next call, `provider.stub(WriterStub)`."""
+        return self._fresh().stub(make)
+
+    async def close(self) -> None:
+        """Closes all channels; calls that still run are cancelled."""
+        for task in self._closing:
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._current.channel.close()
+
+    def _fresh(self) -> MtlsChannel:
+        material = self._tls.poll()
+        if material is not None:
+            old, self._current = self._current, self._open(material)
+            task = asyncio.get_running_loop().create_task(old.channel.close(self._grace))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+            _log.info("channel rebuilt with a new certificate", extra={"target": self.target})
+        return self._current
+
+    def _open(self, material: TlsMaterial) -> MtlsChannel:
+        return MtlsChannel(self.target, material, options=self._options, server_name=self._server_name)

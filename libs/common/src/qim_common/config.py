@@ -1,0 +1,243 @@
+"""Configuration: environment variables with the prefix `QIM_`, validated at start, with messages that say how to mend.
+
+Each service has one settings class, made of what every server needs and of what some need. `load` reads it or ends the
+process with one line per variable at fault.
+"""
+
+import sys
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, FilePath, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from qim_common.redis.address import AddressError, RedisAddress
+from qim_common.tls import TlsFiles
+
+PREFIX: Final = "QIM_"
+EXIT_CODE: Final = 2
+_Settings = TypeVar("_Settings", bound=BaseSettings)
+
+
+def _host_port(text: str, *, listening: bool) -> str:
+    host, colon, port = text.rpartition(":")
+    lowest = 0 if listening else 1
+    if not colon or not host or not port.isascii() or not port.isdigit() or not lowest <= int(port) <= 65_535:
+        raise PydanticCustomError("qim_host_port", "write host:port with a port up to 65535")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise PydanticCustomError("qim_host_port", "write an IPv6 host in brackets: [::1]:7401")
+    return text
+
+
+def _redis_addr(text: str) -> str:
+    try:
+        RedisAddress.parse(text)
+    except AddressError as error:
+        raise PydanticCustomError("qim_redis", "{fault}", {"fault": str(error)}) from None
+    return text
+
+
+def _comma_list(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _redis_backend_only(value: str) -> str:
+    if value in {"tiered", "scylla"}:
+        raise PydanticCustomError("qim_backend", "this release has the backend redis only; write redis")
+    if value != "redis":
+        raise PydanticCustomError("qim_backend", "write redis")
+    return value
+
+
+ListenAddress = Annotated[str, AfterValidator(lambda text: _host_port(text, listening=True))]
+"""`host:port` to serve on; port 0 takes a free one."""
+TargetAddress = Annotated[str, AfterValidator(lambda text: _host_port(text, listening=False))]
+"""`host:port` of another service."""
+RedisAddr = Annotated[str, AfterValidator(_redis_addr)]
+"""`host:port`, or a URL `redis://`, `rediss://`, `unix://`."""
+RedisAddrs = Annotated[tuple[RedisAddr, ...], NoDecode, BeforeValidator(_comma_list)]
+"""Comma-separated; may be empty."""
+
+
+class ServerSettings(BaseSettings):
+    """What every service needs. All times in the unit that the name ends in."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
+
+    service: ClassVar[str]
+
+    listen: ListenAddress
+    health_listen: ListenAddress
+    metrics_listen: ListenAddress
+    tls_cert_file: FilePath
+    tls_key_file: FilePath
+    tls_ca_file: FilePath
+    trust_domain: Annotated[str, Field(pattern=r"^[a-z0-9._-]{1,255}$")] = "qim.local"
+    bindings_file: FilePath
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["json", "text"] = "json"
+    otlp_endpoint: Annotated[str, Field(pattern=r"^(https?://[^\s/]+)?$")] = ""
+    stream_max_age_seconds: Annotated[float, Field(gt=0, le=86_400)] = 3600.0
+    connection_max_age_seconds: Annotated[float, Field(gt=0, le=86_400)] = 1800.0
+    max_concurrent_calls: Annotated[int, Field(ge=1, le=100_000)] = 4096
+    reload_interval_seconds: Annotated[float, Field(ge=0, le=3600)] = 1.0
+    drain_seconds: Annotated[float, Field(ge=0, le=600)] = 20.0
+    drain_pause_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
+
+    @property
+    def server_tls(self) -> TlsFiles:
+        """The server's certificate and the CA of those who may connect."""
+        return TlsFiles(self.tls_cert_file, self.tls_key_file, (self.tls_ca_file,))
+
+    @property
+    def client_tls(self) -> TlsFiles:
+        """The same certificate for calls to other services, whose certificates are of the services' CA."""
+        return TlsFiles(self.tls_cert_file, self.tls_key_file, (self.tls_ca_file,))
+
+
+class StoreSettings(BaseSettings):
+    """Where the keys live (storage.md, "Where a key lives"). Every service of an installation has the same values."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
+
+    backend: Annotated[str, AfterValidator(_redis_backend_only)] = "redis"
+    redis_addr: RedisAddr
+    message_store_addrs: RedisAddrs = ()
+    session_redis_addrs: RedisAddrs = ()
+    commit_buckets: Annotated[int, Field(ge=1, le=1000)] = 256
+    installation_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        for name, addresses in (
+            ("QIM_REDIS_ADDR and QIM_MESSAGE_STORE_ADDRS", self.commit_addrs),
+            ("QIM_SESSION_REDIS_ADDRS", self.session_addrs),
+        ):
+            if len({RedisAddress.parse(address) for address in addresses}) != len(addresses):
+                raise PydanticCustomError("qim_distinct", "{name}: name each instance once", {"name": name})
+        return self
+
+    @property
+    def commit_addrs(self) -> tuple[str, ...]:
+        """The instances of the commit facts, in the order that buckets are spread over."""
+        return (self.redis_addr, *self.message_store_addrs)
+
+    @property
+    def session_addrs(self) -> tuple[str, ...]:
+        """The instances of the session service, in the order that people's buckets are spread over."""
+        return self.session_redis_addrs or self.commit_addrs
+
+
+class PolicySettings(BaseSettings):
+    """Bounds of the domain that several services have to agree on."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
+
+    token_key_file: FilePath
+    membership_event_broadcast_max_members: Annotated[int, Field(ge=1, le=100_000)] = 500
+    projection_fanout_max_members: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    dispatch_retention_hours: Annotated[float, Field(gt=0, le=24 * 365)] = 24.0
+
+
+class WriterSettings(ServerSettings, StoreSettings, PolicySettings):
+    """The writer."""
+
+    service: ClassVar[str] = "writer"
+
+    listen: ListenAddress = "127.0.0.1:7401"
+    health_listen: ListenAddress = "127.0.0.1:7411"
+    metrics_listen: ListenAddress = "127.0.0.1:7421"
+    message_max_bytes: Annotated[int, Field(ge=1, le=1024 * 1024)] = 65_536
+    group_member_limit: Annotated[int, Field(ge=1, le=100_000)] = 100_000
+    group_member_limit_max: Annotated[int, Field(ge=1, le=100_000)] = 100_000
+    session_addr: TargetAddress | None = None
+
+    @model_validator(mode="after")
+    def _limit_within_maximum(self) -> Self:
+        if self.group_member_limit > self.group_member_limit_max:
+            raise PydanticCustomError("qim_limit", "QIM_GROUP_MEMBER_LIMIT: must not exceed QIM_GROUP_MEMBER_LIMIT_MAX")
+        return self
+
+
+class SessionSettings(ServerSettings, StoreSettings, PolicySettings):
+    """The session service."""
+
+    service: ClassVar[str] = "session"
+
+    listen: ListenAddress = "127.0.0.1:7402"
+    health_listen: ListenAddress = "127.0.0.1:7412"
+    metrics_listen: ListenAddress = "127.0.0.1:7422"
+    writer_addr: TargetAddress = "127.0.0.1:7401"
+
+
+class AdminSettings(ServerSettings):
+    """The admin service: operators and back ends have a CA of their own, which nobody else trusts."""
+
+    service: ClassVar[str] = "admin"
+
+    listen: ListenAddress = "127.0.0.1:7403"
+    health_listen: ListenAddress = "127.0.0.1:7413"
+    metrics_listen: ListenAddress = "127.0.0.1:7423"
+    operator_ca_file: FilePath
+    writer_addr: TargetAddress = "127.0.0.1:7401"
+    session_addr: TargetAddress = "127.0.0.1:7402"
+
+    @property
+    def server_tls(self) -> TlsFiles:
+        """Only the operators' CA: a service's certificate never passes for an operator, whatever it is named."""
+        return TlsFiles(self.tls_cert_file, self.tls_key_file, (self.operator_ca_file,))
+
+
+def load(cls: type[_Settings], **overrides: Any) -> _Settings:
+    """The settings from the environment, `overrides` before it.
+
+    On a fault: one line on stderr per variable (name, what is wrong, how to mend it), then exit code 2. The value
+    itself is not repeated, it may be a password.
+    """
+    try:
+        return cls(**overrides)
+    except ValidationError as error:
+        lines = "\n".join(f"  {line}" for line in explain(error))
+        print(f"qim cannot start with this configuration:\n{lines}", file=sys.stderr)
+        raise SystemExit(EXIT_CODE) from None
+
+
+def explain(error: ValidationError) -> list[str]:
+    """One line per variable at fault."""
+    return sorted({_line(fault) for fault in error.errors(include_url=False, include_input=False)})
+
+
+def _line(fault: ErrorDetails) -> str:
+    if not fault["loc"]:
+        return fault["msg"]
+    name = PREFIX + str(fault["loc"][0]).upper()
+    match fault["type"]:
+        case "missing":
+            return f"{name}: is not set; set it (README, configuration)"
+        case "path_not_file":
+            return f"{name}: names no file; check the path, `make up` writes development files under .qim/"
+        case "string_pattern_mismatch":
+            return f"{name}: has a form that is not taken; it must match {fault['ctx']['pattern']}"
+        case _:
+            return f"{name}: {fault['msg']}"
+
+
+def split_listen(address: str) -> tuple[str, int]:
+    """Host (without brackets) and port of a `ListenAddress`."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+__all__ = [
+    "AdminSettings",
+    "PolicySettings",
+    "ServerSettings",
+    "SessionSettings",
+    "StoreSettings",
+    "WriterSettings",
+    "explain",
+    "load",
+    "split_listen",
+]

@@ -1,0 +1,217 @@
+"""Message records and dispatch entries as bytes (storage.md, "Keys per conversation"). Pure; big-endian throughout.
+
+A record (value of `msgrec`) is a header that the commit script writes, then the tail that the writer made:
+
+    version u8 = 1 | audience u8 | membership version u48 | time u48 (ms) | prev u48 | generation u32
+    type u8 | sender 16 | device 16 | client_message_id 16 | length u8 | custom_type | body
+
+An entry of the dispatch log has one field, `e`: blocks, one after another, each of one conversation:
+
+    kind u8 | tenant u64 | conversation 16 | flags u8 | generation u32 | version u48 | revision u48
+    | prev u48 | first seq u48 | count u16 | count items
+
+    MESSAGES items: audience u8 | length u32 | tail; length 2^32-1: too large to be inlined, no tail follows
+    STATE items:    change u8   | length u32 | payload
+
+The milliseconds of the entry's id are the commit time of everything in it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
+
+RECORD_VERSION = 1
+RECORD_HEADER_BYTES = 24
+NOT_INLINED = 2**32 - 1
+INLINE_MAX_BYTES = 4096
+"""Tails above this size are not copied into the dispatch log; consumers ask the writer for them."""
+
+CUSTOM_TYPE_MAX_BYTES = 128
+DISPATCH_FIELD = b"e"
+
+_TAIL = struct.Struct(">B16s16s16sB")
+_BLOCK = struct.Struct(">BQ16sBI6s6s6s6sH")
+_ITEM = struct.Struct(">BI")
+
+
+class RecordType(IntEnum):
+    """The type of a message, as on the wire."""
+
+    ORDINARY = 1
+    CONTROL = 2
+
+
+class Audience(IntEnum):
+    """Whom a message reaches (design.md invariant 4), as on the wire."""
+
+    BROADCAST = 1
+    CONCERNED = 2
+
+
+class BlockKind(IntEnum):
+    """What a block of a dispatch entry holds."""
+
+    MESSAGES = 1
+    STATE = 2
+
+
+class BlockFlags(IntFlag):
+    """Facts about the conversation that every block carries."""
+
+    NONE = 0
+    BIG = 1
+    """Above `projection_fanout_max_members`."""
+
+
+class StateChange(IntEnum):
+    """What a state entry changed (design.md, "Words")."""
+
+    CREATED = 1
+    SETTINGS = 2
+    OWNER = 3
+    FLOOR = 4
+    OWN_CLEAR = 5
+    FROZEN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The part of a record that its sender decided."""
+
+    type: RecordType
+    sender: UserId
+    device: DeviceId
+    client_message_id: bytes
+    custom_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One message as it is stored. `time_ms` is the server's; `prev` as in design.md invariant 12."""
+
+    seq: int
+    audience: Audience
+    membership_version: int
+    time_ms: int
+    prev: int
+    generation: int
+    tail: Tail
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchItem:
+    """A message of a dispatch block; `tail` is None when it was too large to be inlined."""
+
+    seq: int
+    prev: int
+    audience: Audience
+    tail: Tail | None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBlock:
+    """A run of messages of one conversation, committed by one script call at one version."""
+
+    tenant: TenantId
+    conversation: ConversationId
+    flags: BlockFlags
+    generation: int
+    version: int
+    revision: int
+    items: tuple[DispatchItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StateBlock:
+    """A change without a seq; `head` is the conversation's newest seq at that moment."""
+
+    tenant: TenantId
+    conversation: ConversationId
+    flags: BlockFlags
+    generation: int
+    version: int
+    revision: int
+    head: int
+    change: StateChange
+    payload: bytes
+
+
+Block = MessageBlock | StateBlock
+
+
+def pack_tail(
+    record_type: RecordType, sender: bytes, device: bytes, client_message_id: bytes, custom_type: bytes, body: bytes
+) -> bytes:
+    """A record's tail. `custom_type` is UTF-8 of at most 128 bytes."""
+    return _TAIL.pack(record_type, sender, device, client_message_id, len(custom_type)) + custom_type + body
+
+
+def unpack_tail(data: bytes) -> Tail:
+    """The tail of a record; raises struct.error when it is cut short."""
+    kind, sender, device, message_id, length = _TAIL.unpack_from(data)
+    start = _TAIL.size
+    custom_type = data[start : start + length].decode()
+    body = data[start + length :]
+    return Tail(RecordType(kind), UserId(sender), DeviceId(device), message_id, custom_type, body)
+
+
+def u48(data: bytes) -> int:
+    """Six bytes as an unsigned number."""
+    return int.from_bytes(data, "big")
+
+
+def unpack_record(seq: int, data: bytes) -> Record:
+    """The record stored under `seq`; raises ValueError for a version that this code does not know."""
+    if data[0] != RECORD_VERSION:
+        raise ValueError(f"record version {data[0]} of seq {seq} is not known")
+    return Record(
+        seq=seq,
+        audience=Audience(data[1]),
+        membership_version=u48(data[2:8]),
+        time_ms=u48(data[8:14]),
+        prev=u48(data[14:20]),
+        generation=int.from_bytes(data[20:24], "big"),
+        tail=unpack_tail(data[RECORD_HEADER_BYTES:]),
+    )
+
+
+def unpack_blocks(data: bytes) -> Iterator[Block]:
+    """The blocks of one dispatch entry, in commit order."""
+    at = 0
+    while at < len(data):
+        kind, tenant, conversation, flags, generation, version, revision, prev, first, count = _BLOCK.unpack_from(
+            data, at
+        )
+        at += _BLOCK.size
+        common = (TenantId(tenant), ConversationId(conversation), BlockFlags(flags), generation)
+        if kind == BlockKind.MESSAGES:
+            items, at = _unpack_items(data, at, u48(first), u48(prev), count)
+            yield MessageBlock(*common, u48(version), u48(revision), items)
+        else:
+            change, length = _ITEM.unpack_from(data, at)
+            at += _ITEM.size
+            payload = data[at : at + length]
+            at += length
+            yield StateBlock(*common, u48(version), u48(revision), u48(first), StateChange(change), payload)
+
+
+def _unpack_items(data: bytes, at: int, seq: int, prev: int, count: int) -> tuple[tuple[DispatchItem, ...], int]:
+    items = []
+    for _ in range(count):
+        audience, length = _ITEM.unpack_from(data, at)
+        at += _ITEM.size
+        tail = None
+        if length != NOT_INLINED:
+            tail = unpack_tail(data[at : at + length])
+            at += length
+        items.append(DispatchItem(seq, prev, Audience(audience), tail))
+        if audience == Audience.BROADCAST:
+            prev = seq
+        seq += 1
+    return tuple(items), at

@@ -1,0 +1,210 @@
+"""One Redis instance that is kept connected."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final
+
+from qim_common.redis.address import RedisAddress
+from qim_common.redis.connection import STALL_SECONDS, Argument, Connection
+from qim_common.redis.errors import RedisUnavailable, StartRefused
+
+_log = logging.getLogger(__name__)
+
+Hook = Callable[[Connection], Awaitable[object]]
+"""Run on each new connection before it is used; an exception means that the instance is not used."""
+
+FIRST_PAUSE_SECONDS: Final = 0.05
+LONGEST_PAUSE_SECONDS: Final = 2.0
+HOOK_SECONDS: Final = 10.0
+"""The time that all hooks of one connection have together."""
+
+
+class Instance:
+    """One Redis instance: connected in the background again and again, while nothing is ever repeated by itself.
+
+    While it is down, calls fail at once with `BackendUnavailable`; calls that were outstanding when it went down fail
+    with `ConnectionLost` (outcome unknown).
+
+    Args:
+        address: parsed, or as `RedisAddress.parse` takes it.
+        name: the connection's name in CLIENT LIST, such as `writer`.
+        instance_position: the place in the configured list, from 0.
+        stall_timeout: seconds without a reply after which the connection is dropped; None for blocking reads.
+
+    Attributes:
+        on_connected: run in order on each new connection before it is used again: safety check, scripts, fingerprint.
+            Append before `start`, or later for all connections that follow.
+        on_lost: functions without arguments, called when a connection that was in use has gone.
+    """
+
+    def __init__(
+        self,
+        address: RedisAddress | str,
+        *,
+        name: str,
+        instance_position: int,
+        stall_timeout: float | None = STALL_SECONDS,
+    ) -> None:
+        self.address = RedisAddress.parse(address) if isinstance(address, str) else address
+        self.name = name
+        self.position = instance_position
+        self.on_connected: list[Hook] = []
+        self.on_lost: list[Callable[[], None]] = []
+        self._stall_timeout = stall_timeout
+        self._connection: Connection | None = None
+        self._connected = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._why_down = "start() was not called"
+
+    def __repr__(self) -> str:
+        return f"<Instance {self.position} at {self.address} {'up' if self.connected else 'down'}>"
+
+    @property
+    def connected(self) -> bool:
+        """Whether calls are written now."""
+        return self._connected.is_set()
+
+    @property
+    def connection(self) -> Connection:
+        """The connection in use.
+
+        Raises:
+            BackendUnavailable: the instance is down.
+        """
+        if self._connection is None:
+            raise self._down()
+        return self._connection
+
+    async def start(self, timeout: float = 30.0) -> None:
+        """Connect for the first time and run the hooks, trying for `timeout` seconds; from then on keep connected.
+
+        Raises:
+            StartRefused: an instance that must not be used (`UnsafeRedis`, `TopologyMismatch`, credentials); at once.
+            BackendUnavailable: nothing that serves was reached in time.
+            ReplyError: a script does not compile, or another programming error.
+        """
+        if self._keeper is not None:
+            raise RuntimeError(f"{self!r} was started before")
+        end = asyncio.get_running_loop().time() + timeout
+        for pause in _pauses():
+            try:
+                connection = await self._connect()
+                break
+            except RedisUnavailable as error:
+                if asyncio.get_running_loop().time() + pause > end:
+                    raise
+                _log.info("waiting for Redis %s: %s", self.address, error)
+            await asyncio.sleep(pause)
+        self._use(connection)
+        self._keeper = asyncio.create_task(self._keep_connected(connection), name=f"redis {self.address}")
+
+    async def close(self) -> None:
+        """Disconnect for good; outstanding calls fail with `ConnectionLost`."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.wait([keeper])
+        connection, self._connection = self._connection, None
+        self._connected.clear()
+        self._why_down = "closed"
+        if connection is not None:
+            connection.close()
+            await connection.wait_closed()
+
+    async def wait_connected(self) -> None:
+        """Wait until the instance can be used."""
+        await self._connected.wait()
+
+    def reconnect(self, why: str) -> None:
+        """Drop the connection and make a new one, with all its checks; for an instance that turned out a replica."""
+        if self._connection is not None:
+            self._connection.close(why)
+
+    def call(self, *args: Argument) -> asyncio.Future[Any]:
+        """As `Connection.call`; while the instance is down the future has failed already with `BackendUnavailable`."""
+        if self._connection is None:
+            return self._failed()
+        return self._connection.call(*args)
+
+    def pipeline(self, commands: Sequence[Sequence[Argument]]) -> asyncio.Future[list[Any]]:
+        """As `Connection.pipeline`; while the instance is down the future has failed already."""
+        if self._connection is None:
+            return self._failed()
+        return self._connection.pipeline(commands)
+
+    async def drain(self) -> None:
+        """As `Connection.drain`. Raises BackendUnavailable while the instance is down."""
+        await self.connection.drain()
+
+    def _down(self) -> RedisUnavailable:
+        return RedisUnavailable(f"Redis {self.address} is down: {self._why_down}")
+
+    def _failed(self) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_exception(self._down())
+        return future
+
+    async def _connect(self) -> Connection:
+        connection = await Connection.open(self.address, name=self.name, stall_timeout=self._stall_timeout)
+        try:
+            async with asyncio.timeout(HOOK_SECONDS):
+                for hook in self.on_connected:
+                    await hook(connection)
+        except TimeoutError as error:
+            connection.close()
+            raise RedisUnavailable(f"Redis {self.address}: checks not done in {HOOK_SECONDS:g} s") from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _use(self, connection: Connection) -> None:
+        def lost() -> None:
+            # A replaced or given-up connection is none of the instance's business any more.
+            if self._connection is not connection:
+                return
+            self._connection = None
+            self._connected.clear()
+            self._why_down = connection.why
+            for callback in self.on_lost:
+                callback()
+
+        connection.on_close.append(lost)
+        self._connection = connection
+        self._connected.set()
+        if connection.closed:  # it went while the last hook ran
+            lost()
+
+    async def _keep_connected(self, connection: Connection) -> None:
+        while True:
+            await connection.wait_closed()
+            _log.warning("lost Redis %s: %s", self.address, connection.why)
+            for pause in _pauses():
+                await asyncio.sleep(pause)
+                try:
+                    connection = await self._connect()
+                    break
+                except RedisUnavailable as error:
+                    self._why_down = error.detail
+                    _log.info("Redis %s is still down: %s", self.address, error)
+                except StartRefused as error:
+                    # An operator can mend it, so the service stays up and does not use the instance.
+                    self._why_down = str(error)
+                    _log.error("Redis %s is back but must not be used: %s", self.address, error)
+                except Exception as error:  # noqa: BLE001  whatever it is, it stays unused and is tried again
+                    self._why_down = f"{type(error).__name__}: {error}"
+                    _log.error("Redis %s is back but its checks failed", self.address, exc_info=error)
+            self._use(connection)
+            _log.warning("connected to Redis %s again", self.address)
+
+
+def _pauses() -> Iterator[float]:
+    """Growing pauses in seconds, the later ones scattered so that many services do not come back in step."""
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        yield pause * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,1 @@
+"""The gRPC server that all services share: interceptor, credentials, health, harness, drain."""

@@ -1,0 +1,1 @@
+"""Logs, metrics and traces: set up in one place, named in one place."""

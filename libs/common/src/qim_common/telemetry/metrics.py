@@ -1,0 +1,180 @@
+"""Every metric of qim: the one list of names.
+
+Names end in their unit (`_seconds`, `_bytes`) or in `_total` for counters. Labels are bounded: methods of the role
+table, gRPC codes, reasons of `Reason`; never a tenant, a person, a conversation or anything that a caller wrote.
+A service makes only its own group, so that no process shows a zero for something that it does not do.
+"""
+
+from functools import cache
+from typing import Final
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+
+_CALL_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_COMMIT_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0)
+_BATCH_BUCKETS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 192, 256)
+
+
+class RpcMetrics:
+    """What every gRPC server counts; written by the interceptor."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        # Finished calls. `reason` is the ErrorInfo's, empty for OK and for transport failures.
+        self._requests = Counter(
+            "qim_rpc_requests_total", "Finished calls", ("method", "code", "reason"), registry=registry
+        )
+        # From the handler's start to its end; for streams their whole life.
+        self._seconds = Histogram(
+            "qim_rpc_seconds", "Time a call took", ("method",), buckets=_CALL_BUCKETS, registry=registry
+        )
+        # Calls being served.
+        self.in_flight = Gauge("qim_rpc_in_flight", "Calls being served", registry=registry)
+        # `labels()` costs more than the count itself, so the children are kept.
+        self._request_children: dict[tuple[str, str, str], Counter] = {}
+        self._second_children: dict[str, Histogram] = {}
+
+    def observe(self, method: str, code: str, reason: str, seconds: float) -> None:
+        """One finished call."""
+        key = (method, code, reason)
+        counter = self._request_children.get(key)
+        if counter is None:
+            counter = self._request_children[key] = self._requests.labels(*key)
+        counter.inc()
+        histogram = self._second_children.get(method)
+        if histogram is None:
+            histogram = self._second_children[method] = self._seconds.labels(method)
+        histogram.observe(seconds)
+
+
+class ReloadMetrics:
+    """Files that are read again without a restart: certificates, bindings, token keys."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        # `what`: bindings, token_keys, server_certificate, client_certificate; `outcome`: ok, failed.
+        self._reloads = Counter(
+            "qim_reloads_total", "Files read again after a change", ("what", "outcome"), registry=registry
+        )
+
+    def count(self, what: str, *, ok: bool) -> None:
+        """One changed file that was taken, or not."""
+        self._reloads.labels(what, "ok" if ok else "failed").inc()
+
+
+class TaskMetrics:
+    """Work that outlives the call that started it."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        # Shielded work whose caller had gone when it failed: nobody but the log heard of it.
+        self.orphaned_failures = Counter(
+            "qim_orphaned_task_failures_total", "Work that failed after its caller had gone", registry=registry
+        )
+
+
+class WriterMetrics:
+    """The writer: membership and commits (ADR, "metrics"; storage.md, "Speed")."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        # Committed membership events. `op`: join, leave, remove.
+        self.membership_events = Counter(
+            "qim_writer_membership_events_total", "Committed membership events", ("op",), registry=registry
+        )
+        # Re-plans because another replica changed the membership first; at most three a change.
+        self.membership_retries = Counter(
+            "qim_writer_membership_retry_total", "Membership changes planned again", registry=registry
+        )
+        # Messages whose commit the store confirmed, control messages included.
+        self.messages_committed = Counter(
+            "qim_writer_messages_committed_total", "Messages committed", registry=registry
+        )
+        # Sends in one script call, 1 to 256.
+        self.commit_batch_size = Histogram(
+            "qim_writer_commit_batch_size", "Sends in one script call", buckets=_BATCH_BUCKETS, registry=registry
+        )
+        # From the script call to its answer, the fsync included.
+        self.commit_seconds = Histogram(
+            "qim_writer_commit_seconds", "Time of one commit call", buckets=_COMMIT_BUCKETS, registry=registry
+        )
+        # Sends that wait for a commit call.
+        self.commit_waiting = Gauge("qim_writer_commit_waiting", "Sends waiting for a commit call", registry=registry)
+
+
+class SessionMetrics:
+    """The session service: projection and conversation sets (ADR, "metrics")."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        # A member whose stay could not be found while deriving; stays zero, or an invariant is broken.
+        self.group_interval_missing = Counter(
+            "qim_session_group_interval_missing_total", "Stays that should have been there", registry=registry
+        )
+        # Conversation states waiting for the registrar.
+        self.conversation_state_pending = Gauge(
+            "qim_session_conversation_state_pending_total", "Conversation states to be registered", registry=registry
+        )
+        # Conversation states written to the authority.
+        self.conversation_state_written = Counter(
+            "qim_session_conversation_state_written_total", "Conversation states registered", registry=registry
+        )
+        # Batches of conversation states that could not be written; they stay pending.
+        self.conversation_state_failures = Counter(
+            "qim_session_conversation_state_failures_total", "Registrations that failed", registry=registry
+        )
+        # People whose projection was rebuilt after an epoch rose.
+        self.projection_users_rebuilt = Counter(
+            "qim_session_projection_user_rebuilt_total", "People whose projection was rebuilt", registry=registry
+        )
+        # Entries of `project_entries`, both lanes.
+        self.projected_entries = Counter("qim_session_projected_entries_total", "Entries projected", registry=registry)
+        # Dispatch entries between a partition's checkpoint and its end.
+        self.dispatch_lag = Gauge(
+            "qim_session_dispatch_lag", "Dispatch entries not yet consumed", ("partition",), registry=registry
+        )
+        # Reads and batches of the dispatch log that failed and are tried again.
+        self.dispatch_failures = Counter(
+            "qim_session_dispatch_failures_total", "Reads and batches tried again", registry=registry
+        )
+        # Partitions whose log had lost entries before they were consumed; the projection epoch rises with it.
+        self.dispatch_gaps = Counter(
+            "qim_session_dispatch_gaps_total", "Partitions with lost dispatch entries", registry=registry
+        )
+        # Batches that another consumer of the partition had applied already.
+        self.checkpoint_conflicts = Counter(
+            "qim_session_checkpoint_conflicts_total", "Checkpoints moved by another consumer", registry=registry
+        )
+        # Messages that were not projected because nobody knows the members at their version any more.
+        self.audiences_unresolved = Counter(
+            "qim_session_audiences_unresolved_total", "Messages whose audience is gone", registry=registry
+        )
+        # Acknowledgements for conversations that the person never was in.
+        self.foreign_acknowledgements = Counter(
+            "qim_session_foreign_acknowledgements_total", "Acknowledgements ignored", registry=registry
+        )
+
+
+@cache
+def rpc_metrics() -> RpcMetrics:
+    """The process's RPC metrics."""
+    return RpcMetrics()
+
+
+@cache
+def reload_metrics() -> ReloadMetrics:
+    """The process's reload metrics."""
+    return ReloadMetrics()
+
+
+@cache
+def task_metrics() -> TaskMetrics:
+    """The process's metrics of work that outlives its call."""
+    return TaskMetrics()
+
+
+@cache
+def writer_metrics() -> WriterMetrics:
+    """The writer's metrics."""
+    return WriterMetrics()
+
+
+@cache
+def session_metrics() -> SessionMetrics:
+    """The session service's metrics."""
+    return SessionMetrics()

@@ -1,0 +1,34 @@
+"""Loopback ports of a suite: remembered from the last start where they are still free, so clients find it again."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+# Below the range from which Linux takes the ports of outgoing connections: none of those can take a port between
+# its choice here and its use.
+CHOICE: Final = range(20_000, 32_000)
+
+
+def is_free(port: int) -> bool:
+    """Whether nothing listens on this port of 127.0.0.1; connections that are still closing do not matter."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def allocate(names: Iterable[str], remembered: Mapping[str, int]) -> dict[str, int]:
+    """A different free port for each name: the remembered one if nothing took it, else one chosen at random."""
+    chosen: dict[str, int] = {}
+    for name in names:
+        port = remembered.get(name)
+        while port is None or port in chosen.values() or not is_free(port):
+            port = random.choice(CHOICE)  # noqa: S311 - no secret
+        chosen[name] = port
+    return chosen

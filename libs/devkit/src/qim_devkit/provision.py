@@ -1,0 +1,98 @@
+"""What a suite needs before its processes start: identities, bindings, the token key, and the clients' configuration.
+
+The names in the certificates: services are `<service>-0`; the development gateway, operator and back end are
+`dev-gateway`, `dev-operator` and `dev-backend`, bound to the suite's tenants.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from qim_client.config import DEVELOPMENT_NAMES
+from qim_common.identity import Role
+from qim_devkit.paths import SuitePaths
+from qim_devkit.pki import CertFiles, DevPki
+
+GATEWAY: Final = "dev-gateway"
+OPERATOR: Final = "dev-operator"
+BACKEND: Final = "dev-backend"
+
+
+@dataclass(slots=True)
+class SuiteState:
+    """What the next start takes over: the installation's id, which its data carries, and the ports."""
+
+    installation_id: str = field(default_factory=lambda: f"dev-{uuid.uuid4()}")
+    ports: dict[str, int] = field(default_factory=dict)
+
+
+def load_state(paths: SuitePaths) -> SuiteState:
+    """The remembered state, or a new one where there is none. Raises ValueError for a damaged file."""
+    try:
+        document: Any = json.loads(paths.state.read_text())
+        return SuiteState(str(document["installation_id"]), {str(k): int(v) for k, v in document["ports"].items()})
+    except FileNotFoundError:
+        return SuiteState()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{paths.state}: damaged ({error}); it names the installation whose data lies beside it: "
+            f"mend it, or remove {paths.root} with all its data"
+        ) from None
+
+
+def save_state(paths: SuitePaths, state: SuiteState) -> None:
+    """Remember the state. A crash leaves the old file or the new one."""
+    temporary = paths.state.with_suffix(".new")
+    temporary.write_text(json.dumps({"installation_id": state.installation_id, "ports": state.ports}, indent=2) + "\n")
+    temporary.replace(paths.state)
+
+
+def write_bindings(paths: SuitePaths, tenants: Sequence[int]) -> None:
+    """Binds the development identities to `tenants`. A file that is there stays: developers may have edited it."""
+    if paths.bindings.exists():
+        return
+    document = {
+        "gateways": {GATEWAY: {"tenants": list(tenants)}},
+        "operators": {OPERATOR: {"tenants": list(tenants), "roles": ["admin"]}},
+        "backends": {BACKEND: {"tenants": list(tenants)}},
+    }
+    paths.bindings.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def write_token_key(paths: SuitePaths) -> None:
+    """A random key of page tokens, once: tokens stay valid across restarts."""
+    if not paths.token_key.exists():
+        descriptor = os.open(paths.token_key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+
+
+def write_client_config(paths: SuitePaths, pki: DevPki, addresses: Mapping[str, str], tenant: int) -> None:
+    """What `qim` and `qimctl` need; a section only where its services run. `addresses`: service to `host:port`."""
+    lines = ["# Written by `make up`: where the suite listens, and who `qim` and `qimctl` are."]
+    if "writer" in addresses and "session" in addresses:
+        values: dict[str, str | int] = {
+            "writer": addresses["writer"],
+            "session": addresses["session"],
+            "tenant": tenant,
+        }
+        lines += _section(paths, "gateway", values, pki.issue(Role.GATEWAY, GATEWAY))
+    if "admin" in addresses:
+        place = addresses["admin"]
+        operator: dict[str, str | int] = {"admin": place, "tenant": tenant, "names": DEVELOPMENT_NAMES}
+        lines += _section(paths, "operator", operator, pki.issue(Role.OPERATOR, OPERATOR))
+    paths.client_config.write_text("\n".join(lines) + "\n")
+
+
+def _section(paths: SuitePaths, name: str, values: Mapping[str, object], files: CertFiles) -> list[str]:
+    tls = {part: str(getattr(files, part).relative_to(paths.root)) for part in ("cert", "key", "ca")}
+    # JSON's texts and numbers are TOML's too.
+    return ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in {**values, **tls}.items())]

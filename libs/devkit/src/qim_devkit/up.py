@@ -1,0 +1,125 @@
+"""`qim-dev up`, which `make up` runs: the suite in the foreground, for development.
+
+It prints one line when everything is ready. Ctrl-C, SIGTERM and a closed terminal stop everything in order, with exit
+status 0; the data stays, and the next start finds it. One supervisor at a time uses a directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qim_devkit.paths import SuitePaths
+from qim_devkit.processes import SuiteError
+from qim_devkit.suite import Suite
+from qim_devkit.valkey import ValkeyNotAvailable, ValkeyStartError
+
+FIRST_COMMAND = "qim --as ana group create hikers ben cara"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="qim on this machine, for developers.")
+
+
+class DirectoryInUseError(Exception):
+    """Another supervisor runs on this directory; the message names it and what to do."""
+
+
+@contextlib.contextmanager
+def exclusive(paths: SuitePaths) -> Iterator[None]:
+    """Holds the directory's lock; the kernel gives it up when this process ends, however that ends.
+
+    Raises DirectoryInUseError where another process holds it.
+    """
+    paths.root.mkdir(parents=True, exist_ok=True)
+    # Append mode: opening must not erase the holder's process id.
+    with paths.lock.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise DirectoryInUseError(
+                f"`make up` already runs on {paths.root} (process {file.read().strip() or 'unknown'}); "
+                "use it, or stop it with Ctrl-C in its terminal"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+async def run(suite: Suite) -> None:
+    """Run the suite until a stop signal comes.
+
+    Raises SuiteError or ValkeyStartError where a process does not start, or ends by itself; everything else is
+    stopped then.
+    """
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stopped.set)
+    stop = asyncio.create_task(stopped.wait())
+    work = asyncio.create_task(_start_and_watch(suite))
+    try:
+        await asyncio.wait({stop, work}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            await work
+    finally:
+        # A second Ctrl-C must not tear the orderly stop: the signals stay handled until it is through.
+        for task in (stop, work):
+            task.cancel()
+        await asyncio.gather(stop, work, return_exceptions=True)
+        await suite.stop()
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def _start_and_watch(suite: Suite) -> None:
+    await suite.start()
+    print(ready_line(suite), flush=True)
+    await suite.watch()
+
+
+def ready_line(suite: Suite) -> str:
+    """The one line that tells that everything serves: the addresses, and the next command to try."""
+    addresses = ", ".join(f"{name} {address}" for name, address in suite.addresses.items())
+    script = Path(sys.executable).parent / "qim"
+    with contextlib.suppress(ValueError):
+        script = script.relative_to(Path.cwd())
+    return f"qim is ready ({addresses}). Try: {script.parent}/{FIRST_COMMAND}"
+
+
+@app.callback()
+def commands() -> None:
+    """Keeps `up` a command of its own, beside those to come."""
+
+
+@app.command()
+def up(
+    directory: Annotated[Path, typer.Option(help="Where certificates, data and logs live.")] = Path(".qim"),
+    valkeys: Annotated[int, typer.Option(min=1, max=16, help="How many embedded Valkey instances.")] = 2,
+) -> None:
+    """Run the suite in the foreground; Ctrl-C stops it, and its data stays."""
+    suite = Suite(directory, valkeys=valkeys)
+    try:
+        with exclusive(suite.paths):
+            asyncio.run(run(suite))
+    except (DirectoryInUseError, SuiteError, ValkeyStartError, ValkeyNotAvailable, ValueError) as error:
+        raise SystemExit(f"qim: {error}") from None
+
+
+def main() -> None:
+    """The entry point `qim-dev`."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

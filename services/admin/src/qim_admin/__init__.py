@@ -1,0 +1,1 @@
+"""The operator API over mTLS and its command line."""

@@ -1,0 +1,136 @@
+"""What one run of `qimctl` knows: the configuration, what ids may look like, and how refusals end it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import typer
+from rich.console import Console
+
+from qim_client.config import ClientConfig, ClientConfigError, OperatorProfile
+from qim_client.namebook import FILE_NAME, NameBook
+from qim_client.operators import OperatorClient
+from qim_client.presentation import Refusal, explain, printable
+from qim_common.errors import InvalidArgument, QimError
+from qim_common.ids import ConversationId, TenantId, UserId, parse_group, parse_shown, parse_user, show
+from qim_common.start import StartRefusedError
+
+Answer = TypeVar("Answer")
+CONFIGURATION = "CONFIGURATION"
+"""The reason that a faulty client configuration has on the command line; no service answers it."""
+
+
+class OutputFormat(StrEnum):
+    """How answers are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class Session:
+    """One run. Answers go to stdout, refusals to stderr; both are JSON with OutputFormat.JSON."""
+
+    def __init__(self, config: Path | None, tenant: int | None, output: OutputFormat, timeout: float) -> None:
+        self.output = output
+        self.console = Console(highlight=False, markup=False, soft_wrap=True)
+        self._errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._config = config
+        self._tenant = tenant
+        self._timeout = timeout
+        self._loaded: tuple[OperatorProfile, NameBook | None] | None = None
+
+    def group(self, text: str) -> ConversationId:
+        """The group that was typed. Raises typer.BadParameter."""
+        book = self._profile()[1]
+        return self._parsed(lambda: book.group(text) if book else parse_group(parse_shown(text, "group"), "group"))
+
+    def user(self, text: str, place: str = "user") -> UserId:
+        """The person that was typed. Raises typer.BadParameter naming `place`."""
+        book = self._profile()[1]
+        return self._parsed(lambda: book.user(text, place) if book else parse_user(parse_shown(text, place), place))
+
+    def users_in(self, file: Path) -> list[UserId]:
+        """One person a line; empty lines and lines that begin with # are skipped. `-` is stdin.
+
+        Raises typer.BadParameter naming the line.
+        """
+        try:
+            content = sys.stdin.read() if file == Path("-") else file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise typer.BadParameter(f"{file}: cannot be read as text ({error})", param_hint="--file") from None
+        return [
+            self.user(text, f"{file} line {number}")
+            for number, text in enumerate(map(str.strip, content.splitlines()), 1)
+            if text and not text.startswith("#")
+        ]
+
+    def show_user(self, user: bytes) -> str:
+        """A person as people read it."""
+        book = self._profile()[1]
+        return printable(book.show_user(user)) if book else show(user)
+
+    def show_group(self, group: bytes) -> str:
+        """A group as people read it."""
+        profile, book = self._profile()
+        return printable(book.show_conversation(group, TenantId(profile.tenant))) if book else show(group)
+
+    def run(self, work: Callable[[OperatorClient], Awaitable[Answer]]) -> Answer:
+        """The result of `work`; a refusal is printed and ends the run with exit code 1."""
+        profile, book = self._profile()
+
+        async def connected() -> Answer:
+            tenant = None if self._tenant is None else TenantId(self._tenant)
+            async with OperatorClient.from_profile(profile, tenant=tenant, timeout=self._timeout) as client:
+                return await work(client)
+
+        try:
+            answer = asyncio.run(connected())
+        except QimError as error:
+            self.fail(explain(error))
+        except StartRefusedError as error:
+            self.fail(Refusal(CONFIGURATION, str(error), (), "`make up` writes certificates anew."))
+        if book:
+            book.save()
+        return answer
+
+    def fail(self, refusal: Refusal) -> NoReturn:
+        """Print a refusal on stderr and end the run with exit code 1."""
+        if self.output is OutputFormat.JSON:
+            self._errors.print(json.dumps(refusal.as_json(), ensure_ascii=False))
+        else:
+            for line in refusal.lines():
+                self._errors.print(line)
+        raise typer.Exit(1)
+
+    def print_json(self, document: Any) -> None:
+        """Print one JSON document on stdout."""
+        self.console.print(json.dumps(document, ensure_ascii=False, indent=2))
+
+    def _profile(self) -> tuple[OperatorProfile, NameBook | None]:
+        if self._loaded is None:
+            try:
+                config = ClientConfig.load(self._config)
+                profile = config.require_operator()
+                book = NameBook(config.path.parent / FILE_NAME) if profile.development_names else None
+            except (ClientConfigError, InvalidArgument) as error:
+                self.fail(Refusal(CONFIGURATION, printable(str(error)), (), ""))
+            self._loaded = (profile, book)
+        return self._loaded
+
+    def _parsed(self, parse: Callable[[], Answer]) -> Answer:
+        try:
+            return parse()
+        except InvalidArgument as error:
+            raise typer.BadParameter(printable(error.message)) from None
+
+
+def chunks(users: Iterable[UserId], size: int) -> list[list[UserId]]:
+    """`users`, each once and in their order, in pieces of at most `size`."""
+    distinct = list(dict.fromkeys(users))
+    return [distinct[at : at + size] for at in range(0, len(distinct), size)]

@@ -1,0 +1,1 @@
+"""The rules of the operator API. No transport is known here."""

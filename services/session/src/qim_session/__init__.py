@@ -1,0 +1,1 @@
+"""Conversation lists, unread and mailboxes, derived from the dispatch log."""

@@ -1,0 +1,1 @@
+"""The storage Protocols on Redis and on the writer's services."""

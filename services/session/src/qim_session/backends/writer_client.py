@@ -1,0 +1,174 @@
+"""What the session service asks of the writer, over mTLS. All of it only reads, so that a repeat has no effect."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
+
+import grpc
+
+from qim.membership.v1 import membership_pb2
+from qim.membership.v1.membership_pb2_grpc import GroupMembershipStub
+from qim.writer.v1 import internal_pb2, writer_pb2
+from qim.writer.v1.internal_pb2_grpc import InternalStub
+from qim.writer.v1.writer_pb2_grpc import WriterStub
+from qim_common.calls import CURRENT
+from qim_common.channels import ChannelProvider
+from qim_common.errors import BackendUnavailable, MembershipVersionExpired, QimError, from_rpc_error
+from qim_common.ids import ConversationId, ConversationKind, MembershipOp, TenantId, UserId
+from qim_session.domain.membership import MembershipChange
+from qim_session.storage import (
+    ConversationState,
+    DeliveredPage,
+    MemberState,
+    WireMessage,
+    WireStay,
+    Withheld,
+)
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+CALL_SECONDS: Final = 5.0
+"""The time that a question and its repeats have where no caller's deadline is nearer."""
+
+MEMBERS_SECONDS: Final = 30.0
+"""The same for all members of a group, up to 100,000 in chunks of 1,000."""
+
+ATTEMPTS: Final = 3
+FIRST_PAUSE_SECONDS: Final = 0.05
+
+_ANSWERS: Final = (MembershipVersionExpired, BackendUnavailable)
+"""What the writer may say about the question itself; everything else is a fault between the two services."""
+
+
+class WriterClient:
+    """The `MembershipSource` and `Conversations` of the writer behind a channel."""
+
+    def __init__(self, channels: ChannelProvider) -> None:
+        self._channels = channels
+
+    async def members(self, tenant: TenantId, conversation: ConversationId, version: int) -> set[UserId]:
+        """As `MembershipSource.members`."""
+        request = membership_pb2.RecipientsForVersionRequest(
+            tenant_id=tenant, group_id=conversation, membership_version=version
+        )
+
+        async def ask(timeout: float) -> set[UserId]:
+            stub = self._channels.stub(GroupMembershipStub)
+            people: set[UserId] = set()
+            async for chunk in stub.RecipientsForVersion(request, timeout=timeout):
+                people.update(map(UserId, chunk.user_ids))
+            return people
+
+        return await self._ask(ask, "RecipientsForVersion", MEMBERS_SECONDS)
+
+    async def change(self, tenant: TenantId, group: ConversationId, version: int) -> MembershipChange:
+        """As `MembershipSource.change`."""
+        request = writer_pb2.MembersSinceRequest(
+            tenant_id=tenant, group_id=group, membership_version=version - 1, limit=1
+        )
+
+        async def ask(timeout: float) -> writer_pb2.MembersSinceResponse:
+            return await self._channels.stub(WriterStub).MembersSince(request, timeout=timeout)
+
+        answer = await self._ask(ask, "MembersSince", CALL_SECONDS)
+        if not answer.changes or answer.changes[0].version != version:
+            raise MembershipVersionExpired
+        found = answer.changes[0]
+        return MembershipChange(
+            version=version, seq=found.seq, op=MembershipOp(found.op), people=tuple(map(UserId, found.user_ids))
+        )
+
+    async def states(
+        self, tenant: TenantId, user: UserId, read: Mapping[ConversationId, int], *, with_preview: bool
+    ) -> list[ConversationState]:
+        """As `Conversations.states`."""
+        request = internal_pb2.ConversationStatesRequest(tenant_id=tenant, user_id=user, with_preview=with_preview)
+        for conversation, read_seq in read.items():
+            request.conversations.add(conversation_id=conversation, read_seq=read_seq)
+
+        async def ask(timeout: float) -> internal_pb2.ConversationStatesResponse:
+            return await self._channels.stub(InternalStub).ConversationStates(request, timeout=timeout)
+
+        answer = await self._ask(ask, "ConversationStates", CALL_SECONDS)
+        if [state.conversation_id for state in answer.states] != list(read):
+            _log.error("the writer answered ConversationStates for other conversations than it was asked about")
+            raise BackendUnavailable
+        return [_state(state) for state in answer.states]
+
+    async def delivered(
+        self, tenant: TenantId, user: UserId, conversation: ConversationId, *, after_seq: int, limit: int
+    ) -> DeliveredPage:
+        """As `Conversations.delivered`."""
+        request = internal_pb2.DeliveredPageRequest(
+            tenant_id=tenant, user_id=user, conversation_id=conversation, after_seq=after_seq, limit=limit
+        )
+
+        async def ask(timeout: float) -> internal_pb2.DeliveredPageResponse:
+            return await self._channels.stub(InternalStub).DeliveredPage(request, timeout=timeout)
+
+        answer = await self._ask(ask, "DeliveredPage", CALL_SECONDS)
+        return DeliveredPage(
+            entries=tuple(map(_delivered, answer.entries)),
+            next_after_seq=answer.next_after_seq,
+            more=answer.more,
+            generation=answer.generation,
+        )
+
+    async def _ask(self, ask: Callable[[float], Awaitable[_T]], method: str, seconds: float) -> _T:
+        """Ask, and ask again while the writer cannot be reached, within the caller's deadline.
+
+        Raises BackendUnavailable or MembershipVersionExpired, nothing else.
+        """
+        call = CURRENT.get(None)
+        remaining = None if call is None else call.remaining()
+        end = asyncio.get_running_loop().time() + (seconds if remaining is None else min(seconds, remaining))
+        pause = FIRST_PAUSE_SECONDS
+        for attempt in range(1, ATTEMPTS + 1):
+            left = end - asyncio.get_running_loop().time()
+            try:
+                return await ask(left)
+            except grpc.aio.AioRpcError as failure:
+                error = from_rpc_error(failure)
+                if error.code is not grpc.StatusCode.UNAVAILABLE or attempt == ATTEMPTS or left <= pause:
+                    raise _named(error, method) from None
+            await asyncio.sleep(pause)
+            pause *= 4
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _named(error: QimError, method: str) -> QimError:
+    if isinstance(error, _ANSWERS):
+        return error
+    _log.error("the writer did not answer", extra={"asked": method, "code": error.code.name, "error": str(error)})
+    return BackendUnavailable()
+
+
+def _state(wire: internal_pb2.ConversationState) -> ConversationState:
+    conversation = ConversationId(wire.conversation_id)
+    state = MemberState(wire.state)
+    if state is MemberState.UNKNOWN:
+        return ConversationState(conversation, state)
+    return ConversationState(
+        conversation=conversation,
+        state=state,
+        kind=ConversationKind(wire.kind),
+        head_seq=wire.head_seq,
+        unread_count=wire.unread_count,
+        stay=WireStay(wire.stay.SerializeToString()),
+        earliest_available_seq=wire.earliest_available_conversation_seq,
+        preview=WireMessage(wire.preview.SerializeToString()) if wire.HasField("preview") else None,
+        newest_delivered_seq=wire.newest_delivered_seq,
+        last_activity_ms=wire.last_activity_ms,
+        revision=wire.revision,
+        generation=wire.generation,
+    )
+
+
+def _delivered(wire: internal_pb2.DeliveredEntry) -> WireMessage | Withheld:
+    if wire.HasField("message"):
+        return WireMessage(wire.message.SerializeToString())
+    return Withheld(wire.withheld.first_seq, wire.withheld.last_seq)

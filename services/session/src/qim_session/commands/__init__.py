@@ -1,0 +1,1 @@
+"""The rules of the session service; they know neither gRPC nor protobuf."""

@@ -1,0 +1,1 @@
+"""What is decided without I/O: positions, folding, membership, cursors."""

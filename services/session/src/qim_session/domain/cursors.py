@@ -1,0 +1,30 @@
+"""How far a person has read and a device has received (design.md invariants 7 and 12). Pure."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+_PACKED: Final = struct.Struct(">IQ")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cursor:
+    """A seq on a conversation's line of one generation. Orders by generation, then seq; cursors only move forward."""
+
+    generation: int
+    seq: int
+
+    def pack(self) -> bytes:
+        """12 bytes: generation u32, seq u64, big-endian."""
+        return _PACKED.pack(self.generation, self.seq)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Cursor:
+        """Read what `pack` wrote. Raises struct.error for another length."""
+        return cls(*_PACKED.unpack(data))
+
+    def clamped(self, newest: int) -> Cursor:
+        """At most at `newest`: a cursor beyond it would hide what is still to be delivered."""
+        return self if self.seq <= newest else Cursor(self.generation, newest)

@@ -1,0 +1,103 @@
+"""What a stretch of the dispatch log means for conversation lists (storage.md, "Session"). Pure.
+
+Within a stretch, all ordinary messages of a conversation at one membership version reach the same people, and only
+the newest of them matters to a list. So each conversation becomes a short row of steps, whatever it was that was
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from qim_common.ids import ConversationId, TenantId
+from qim_common.records import (
+    Audience,
+    Block,
+    DispatchItem,
+    MessageBlock,
+    RecordType,
+    StateChange,
+    unpack_blocks,
+)
+from qim_session.domain.membership import MembershipChange, read_control_body
+from qim_session.domain.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchEntry:
+    """One entry of a dispatch log; the milliseconds of its position are the commit time of everything in it."""
+
+    position: Position
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Messages that reach the same people at the same version; the newest of them counts.
+
+    Attributes:
+        version: the membership version; of a control message the one that it makes.
+        time_ms: the newest commit time.
+        seq: the newest message's; 0 for the creation, which is no message.
+        broadcast: it reaches all members at `version`.
+        change: the membership event, which also reaches the people it names.
+        opaque: its body was too large for the log, so that it may be an event whose people are not known here.
+    """
+
+    version: int
+    time_ms: int
+    seq: int
+    broadcast: bool
+    change: MembershipChange | None = None
+    opaque: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Only ordinary messages, so that the next ordinary one at this version can stand for them."""
+        return self.broadcast and self.change is None and not self.opaque
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRun:
+    """What happened in one conversation, in commit order."""
+
+    tenant: TenantId
+    conversation: ConversationId
+    steps: tuple[Step, ...]
+
+
+def fold(entries: Iterable[DispatchEntry]) -> list[ConversationRun]:
+    """The runs of a stretch of one partition, in the order of each conversation's first appearance.
+
+    Raises ValueError or struct.error for an entry that cannot be read.
+    """
+    steps: dict[tuple[TenantId, ConversationId], list[Step]] = {}
+    for entry in entries:
+        for block in unpack_blocks(entry.data):
+            row = steps.setdefault((block.tenant, block.conversation), [])
+            for step in _steps(block, entry.position.ms):
+                if row and row[-1].plain and step.plain and row[-1].version == step.version:
+                    row[-1] = step
+                else:
+                    row.append(step)
+    return [ConversationRun(tenant, conversation, tuple(row)) for (tenant, conversation), row in steps.items() if row]
+
+
+def _steps(block: Block, time_ms: int) -> Iterable[Step]:
+    if isinstance(block, MessageBlock):
+        return [_step(block, item, time_ms) for item in block.items]
+    if block.change is StateChange.CREATED:
+        return [Step(block.version, time_ms, seq=0, broadcast=True)]
+    # Other state entries reach no mailbox and move no conversation in a list.
+    return []
+
+
+def _step(block: MessageBlock, item: DispatchItem, time_ms: int) -> Step:
+    broadcast = item.audience is Audience.BROADCAST
+    if item.tail is None:
+        return Step(block.version, time_ms, item.seq, broadcast, opaque=True)
+    if item.tail.type is RecordType.CONTROL:
+        change = read_control_body(block.version, item.seq, item.tail.body)
+        return Step(block.version, time_ms, item.seq, broadcast, change)
+    return Step(block.version, time_ms, item.seq, broadcast)

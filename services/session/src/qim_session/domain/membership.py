@@ -1,0 +1,109 @@
+"""The members of a conversation at a version, moved on by its membership events (storage.md, "Scripts"). Pure."""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from qim_common.ids import ID_BYTES, ConversationId, MembershipOp, TenantId, UserId
+
+_HEAD = struct.Struct(">B16sH")
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipChange:
+    """What one membership event did.
+
+    Attributes:
+        version: the version that it made, from 2.
+        seq: its own number on the conversation's line.
+        people: whose stays began (JOIN) or ended with it, at most 1,000.
+    """
+
+    version: int
+    seq: int
+    op: MembershipOp
+    people: tuple[UserId, ...]
+
+
+def read_control_body(version: int, seq: int, body: bytes) -> MembershipChange:
+    """The change that a control message records (contracts.md, "Ids"). Raises ValueError when it is malformed."""
+    if len(body) < _HEAD.size:
+        raise ValueError(f"a control body of {len(body)} bytes is cut short")
+    op, _, count = _HEAD.unpack_from(body)
+    if len(body) != _HEAD.size + count * ID_BYTES:
+        raise ValueError(f"a control body for {count} people has {len(body)} bytes")
+    starts = range(_HEAD.size, len(body), ID_BYTES)
+    people = tuple(UserId(body[start : start + ID_BYTES]) for start in starts)
+    return MembershipChange(version, seq, MembershipOp(op), people)
+
+
+@dataclass(slots=True)
+class Members:
+    """Who is in a conversation at `version`.
+
+    `event_seq` is the seq of the event that made this version: 0 for the first version, which no event made, None where
+    it is not known.
+    """
+
+    version: int
+    people: set[UserId]
+    event_seq: int | None = None
+
+    def apply(self, change: MembershipChange) -> None:
+        """Move on by one version. Raises ValueError when `change` is not the next one."""
+        if change.version != self.version + 1:
+            raise ValueError(f"change {change.version} does not follow version {self.version}")
+        if change.op is MembershipOp.JOIN:
+            self.people.update(change.people)
+        else:
+            self.people.difference_update(change.people)
+        self.version = change.version
+        self.event_seq = change.seq
+
+
+@dataclass(slots=True)
+class MembersCache:
+    """The members of the conversations that were used last, bounded by the people in all of them together.
+
+    The newest entry stays even if it is larger than the bound alone: a large group would otherwise be loaded for every
+    message.
+    """
+
+    people_max: int
+    _entries: OrderedDict[tuple[TenantId, ConversationId], Members] = field(default_factory=OrderedDict)
+    _weights: dict[tuple[TenantId, ConversationId], int] = field(default_factory=dict)
+    _people: int = 0
+
+    def get(self, tenant: TenantId, conversation: ConversationId) -> Members | None:
+        """The members as they were put in last."""
+        members = self._entries.get((tenant, conversation))
+        if members is not None:
+            self._entries.move_to_end((tenant, conversation))
+        return members
+
+    def put(self, tenant: TenantId, conversation: ConversationId, members: Members) -> None:
+        """Keep these; also after members have been changed in place, so that they are weighed again."""
+        key = (tenant, conversation)
+        self._people += len(members.people) - self._weights.get(key, 0)
+        self._weights[key] = len(members.people)
+        self._entries[key] = members
+        self._entries.move_to_end(key)
+        while self._people > self.people_max and len(self._entries) > 1:
+            dropped, _ = self._entries.popitem(last=False)
+            self._people -= self._weights.pop(dropped)
+
+    @property
+    def people(self) -> int:
+        """How many people all entries hold together."""
+        return self._people
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def as_members(version: int, people: Iterable[UserId]) -> Members:
+    """Members as the writer gave them for `version`."""
+    return Members(version, set(people), event_seq=0 if version == 1 else None)

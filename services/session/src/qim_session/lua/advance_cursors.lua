@@ -1,0 +1,23 @@
+#!lua
+-- Move a device's cursors, forward only: by generation, then by seq (contracts.md, "Services": device cursors).
+--
+-- KEYS[1]  device cursors, a hash: conversation to generation u32, seq u64, big-endian
+-- ARGV     pairs of conversation and packed cursor, at most 1,000 pairs, each conversation once
+-- Returns  how many cursors moved
+-- Status   none
+local moved = 0
+for i = 1, #ARGV, 2 do
+  local stored = redis.call('HGET', KEYS[1], ARGV[i])
+  local generation, seq = struct.unpack('>I4I8', ARGV[i + 1])
+  local forward = true
+  if stored then
+    -- Seqs stay below 2^53, so that doubles compare them exactly.
+    local old_generation, old_seq = struct.unpack('>I4I8', stored)
+    forward = generation > old_generation or (generation == old_generation and seq > old_seq)
+  end
+  if forward then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+    moved = moved + 1
+  end
+end
+return moved

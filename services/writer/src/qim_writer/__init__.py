@@ -1,0 +1,1 @@
+"""The owner of every group key: membership, commit and history."""

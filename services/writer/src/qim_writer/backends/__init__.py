@@ -1,0 +1,1 @@
+"""The storage backends; each satisfies the Protocols of `qim_writer.storage`."""

@@ -1,0 +1,1 @@
+"""The redis backend: one Redis or Valkey instance, or several, with `appendfsync always`, is the authority."""

@@ -1,0 +1,288 @@
+"""Membership in Redis: one script per operation, everything of a conversation on one instance."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Final
+
+from qim_common.errors import (
+    IdempotencyKeyReused,
+    InvalidArgument,
+    MembershipVersionExpired,
+    PermissionDenied,
+)
+from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId
+from qim_common.redis import Argument
+from qim_writer.backends.redis.status import Status, refusal
+from qim_writer.backends.redis.store import (
+    CHANGE_MEMBERS,
+    CONVERSATION_FACTS,
+    CREATE_GROUP,
+    MEMBERS_PAGE,
+    PLAN_FACTS,
+    Place,
+    RedisStore,
+)
+from qim_writer.domain.changes import ChangePlan, GroupState
+from qim_writer.domain.members import Change, Undo
+from qim_writer.domain.policy import Policy
+from qim_writer.domain.stays import unpack_person
+from qim_writer.storage import (
+    ChangeAnswer,
+    Changes,
+    Conversation,
+    Facts,
+    IdempotencyKey,
+    MembersPage,
+    PlanFacts,
+)
+
+PAGE: Final = 1_000
+FACTS_PER_CALL: Final = 100
+_CHANGES_PER_READ: Final = 500
+_ANSWER: Final = struct.Struct(">6s6sIH6s")
+_CHANGE: Final = struct.Struct(">B6s6s16s")
+_ID: Final = 16
+_DIGEST: Final = 8
+
+
+def _u48(data: bytes) -> int:
+    return int.from_bytes(data, "big")
+
+
+def _answer(data: bytes) -> ChangeAnswer:
+    version, seq, count, changed, time_ms = _ANSWER.unpack(data)
+    return ChangeAnswer(_u48(version), _u48(seq), count, changed, _u48(time_ms))
+
+
+def _change(entry: list[Any]) -> Change:
+    op, seq, time_ms, actor = _CHANGE.unpack_from(entry[1][1])
+    people = entry[1][1][_CHANGE.size :]
+    users = tuple(UserId(people[at : at + _ID]) for at in range(0, len(people), _ID))
+    version = int(entry[0].partition(b"-")[0])
+    return Change(version, MembershipOp(op), _u48(seq), _u48(time_ms), actor, users)
+
+
+def _facts(row: list[Any]) -> Facts | None:
+    version, revision, generation, policy, count, floor, created, concerned, before, current, older, head = row
+    if version is None:
+        return None
+    head = int(head or 0)
+    return Facts(
+        version=int(version),
+        revision=int(revision),
+        generation=int(generation),
+        policy=Policy.unpack(policy),
+        count=int(count),
+        floor=int(floor),
+        created_ms=int(created),
+        head=head,
+        newest_broadcast=int(before) if int(concerned) == head else head,
+        person=None if current is None else unpack_person(current, older),
+    )
+
+
+class RedisMembershipStore:
+    """See `qim_writer.storage.MembershipStore`."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+
+    def _people(self, tenant: TenantId, people: Iterable[UserId]) -> bytes:
+        return b"".join(user + self._store.shard(tenant, user) for user in people)
+
+    async def create(
+        self, group: Conversation, people: Sequence[UserId], policy: Policy, key: IdempotencyKey, *, big: bool
+    ) -> ChangeAnswer:
+        """See the Protocol."""
+        place = self._store.place(group.tenant, group.id)
+        bucket, k = self._store.buckets[place.bucket], place.keys
+        keys = (k.grpmeta, k.grpcur, k.grpmem, bucket.meta, bucket.dispatch, bucket.memlog, *bucket.idem)
+        args: tuple[Argument, ...] = (
+            key.field,
+            key.digest,
+            key.time_ms,
+            place.scope,
+            self._people(group.tenant, people),
+            policy.pack(),
+            int(big),
+            self._store.retention_ms,
+        )
+        status, answer = await self._store.run(place.instance, CREATE_GROUP, keys, args)
+        if status != Status.OK:
+            raise refusal(status)
+        return _answer(answer)
+
+    async def plan_facts(self, group: Conversation, people: Sequence[UserId], key: IdempotencyKey) -> PlanFacts:
+        """See the Protocol."""
+        place = self._store.place(group.tenant, group.id)
+        bucket, k = self._store.buckets[place.bucket], place.keys
+        keys = (k.grpmeta, k.grpcur, bucket.meta, *bucket.idem, k.msgcseq)
+        reply = await self._store.run(place.instance, PLAN_FACTS, keys, (key.field, *people))
+        entry, version, policy, count, head, currents = reply
+        if entry is not None:
+            if entry[:_DIGEST] != key.digest:
+                raise IdempotencyKeyReused
+            return PlanFacts(_answer(entry[_DIGEST:]), None)
+        if version is None:
+            return PlanFacts(None, None)
+        place.saw_head(int(head or 0))
+        stays = {
+            user: None if current is None else unpack_person(current, None).newest
+            for user, current in zip(people, currents, strict=True)
+        }
+        return PlanFacts(None, GroupState(int(version), Policy.unpack(policy), int(count), stays))
+
+    async def apply(
+        self, group: Conversation, plan: ChangePlan, tail: bytes, key: IdempotencyKey
+    ) -> ChangeAnswer | None:
+        """See the Protocol."""
+        place = self._store.place(group.tenant, group.id)
+        while True:
+            status, answer = await self._store.run(
+                place.instance,
+                CHANGE_MEMBERS,
+                self._change_keys(place),
+                self._change_args(group, place, plan, tail, key),
+            )
+            if status == Status.OK:
+                return _answer(answer)
+            if status == Status.CHANGED:
+                return None
+            if status != Status.NEED_SEGMENT:
+                raise refusal(status)
+            place.saw_head(int(answer))
+
+    def _change_keys(self, place: Place) -> tuple[str, ...]:
+        bucket, k, segment = self._store.buckets[place.bucket], place.keys, place.segment
+        line = (k.msgcseq, k.msgrec, k.msgctl, k.msgsnd(segment), k.msgsnd(segment + 1), k.msgts)
+        return (
+            *(k.grpmeta, k.grpcur, k.grpstays, k.grpmem, k.grpchg),
+            *line,
+            *(bucket.meta, bucket.dispatch, bucket.memlog),
+            *bucket.idem,
+        )
+
+    def _change_args(
+        self, group: Conversation, place: Place, plan: ChangePlan, tail: bytes, key: IdempotencyKey
+    ) -> tuple[Argument, ...]:
+        joining = plan.op is MembershipOp.JOIN
+        return (
+            *(key.field, key.digest, key.time_ms, place.scope, plan.base.version, plan.base.policy.pack()),
+            *(plan.policy.pack(), int(plan.op), self._people(group.tenant, plan.people), plan.actor, tail),
+            *(int(plan.audience), plan.count, int(plan.big), place.segment),
+            plan.history_back if joining else int(plan.revoked),
+            int(plan.keeps_earlier),
+            self._store.retention_ms,
+        )
+
+    async def facts(self, conversation: Conversation, user: UserId) -> Facts | None:
+        """See the Protocol."""
+        place = self._store.place(conversation.tenant, conversation.id)
+        (row,) = await self._store.run(place.instance, CONVERSATION_FACTS, _facts_keys(place), (user,))
+        return _facts(row)
+
+    async def facts_of_many(
+        self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
+    ) -> list[Facts | None]:
+        """See the Protocol."""
+        found: list[Facts | None] = [None] * len(conversations)
+        by_instance: dict[int, list[int]] = {}
+        places = [self._store.place(tenant, conversation) for conversation in conversations]
+        for index, place in enumerate(places):
+            by_instance.setdefault(place.instance, []).append(index)
+        for instance, indexes in by_instance.items():
+            for start in range(0, len(indexes), FACTS_PER_CALL):
+                part = indexes[start : start + FACTS_PER_CALL]
+                keys = [key for index in part for key in _facts_keys(places[index])]
+                rows = await self._store.run(instance, CONVERSATION_FACTS, keys, (user,) * len(part))
+                for index, row in zip(part, rows, strict=True):
+                    found[index] = _facts(row)
+        return found
+
+    async def members_page(self, group: Conversation, after: bytes, limit: int) -> MembersPage | None:
+        """See the Protocol."""
+        place = self._store.place(group.tenant, group.id)
+        lower = b"(" + after if after else b"-"
+        reply = await self._store.run(place.instance, MEMBERS_PAGE, _page_keys(place), (lower, b"+", limit, 1, b""))
+        version, count, policy, _, entries, currents, _ = reply
+        if version is None:
+            return None
+        stays = tuple(unpack_person(current, None).newest for current in currents)
+        return MembersPage(int(version), int(count), Policy.unpack(policy).owner, tuple(entries), stays)
+
+    async def members_at(self, group: Conversation, version: int, shard: int | None) -> AsyncIterator[list[bytes]]:
+        """See the Protocol; the algorithm is in `qim_writer.domain.members`."""
+        place = self._store.place(group.tenant, group.id)
+        undo = Undo(version)
+        first = b"" if shard is None else struct.pack(">H", shard)
+        end = b"\xff" * (2 + _ID) if shard is None else struct.pack(">H", shard) + b"\xff" * _ID
+        after, done = first, False
+        while not done:
+            lower = b"(" + after if len(after) > 2 else b"[" + after
+            args = (lower, b"[" + end, PAGE, 0, str(undo.seen))
+            reply = await self._store.run(place.instance, MEMBERS_PAGE, _page_keys(place), args)
+            present_version, _, _, low, entries, _, raw = reply
+            _check_version(present_version, low, version)
+            changes = [_change(entry) for entry in raw]
+            while changes and changes[-1].version < int(present_version):
+                more = await self._read_changes(place, changes[-1].version, int(present_version))
+                changes += more
+            undo.add((change, self._entries(group.tenant, change.users)) for change in changes)
+            undo.seen = int(present_version)
+            done = len(entries) < PAGE
+            upto = end if done else entries[-1]
+            people = list(undo.page(entries, after, upto))
+            for start in range(0, len(people), PAGE):
+                yield people[start : start + PAGE]
+            after = upto
+
+    def _entries(self, tenant: TenantId, users: Iterable[UserId]) -> list[bytes]:
+        return [self._store.shard(tenant, user) + user for user in users]
+
+    async def _read_changes(self, place: Place, after: int, upto: int) -> list[Change]:
+        raw = await self._store.instances[place.instance].call(
+            "XRANGE", place.keys.grpchg, f"{after + 1}-0", f"{upto}-0", "COUNT", _CHANGES_PER_READ
+        )
+        if not raw:
+            raise MembershipVersionExpired
+        return [_change(entry) for entry in raw]
+
+    async def changes_since(self, group: Conversation, version: int, limit: int) -> Changes | None:
+        """See the Protocol."""
+        place = self._store.place(group.tenant, group.id)
+        args = (b"-", b"+", 0, 0, b"")
+        reply = await self._store.run(place.instance, MEMBERS_PAGE, _page_keys(place), args)
+        present, low = reply[0], reply[3]
+        if present is None:
+            return None
+        _check_version(present, low, version)
+        if version == int(present):
+            return Changes((), version)
+        raw = await self._store.instances[place.instance].call(
+            "XRANGE", place.keys.grpchg, f"{version + 1}-0", f"{int(present)}-0", "COUNT", limit
+        )
+        changes = tuple(_change(entry) for entry in raw)
+        if not changes or changes[0].version != version + 1:
+            raise MembershipVersionExpired
+        return Changes(changes, int(present))
+
+
+def _check_version(present: bytes | None, low: bytes, version: int) -> None:
+    if present is None:
+        raise PermissionDenied
+    if not 1 <= version <= int(present):
+        raise InvalidArgument("membership_version", "must be from 1 to the group's present version")
+    if version < int(low):
+        raise MembershipVersionExpired
+
+
+def _facts_keys(place: Place) -> tuple[str, ...]:
+    k = place.keys
+    return (k.grpmeta, k.grpcur, k.grpstays, k.msgcseq)
+
+
+def _page_keys(place: Place) -> tuple[str, ...]:
+    k = place.keys
+    return (k.grpmeta, k.grpmem, k.grpcur, k.grpchg)

@@ -1,0 +1,45 @@
+"""The status codes of the Lua scripts, mirrored by the first lines of each script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from qim_common.errors import (
+    GroupAlreadyExists,
+    GroupFrozen,
+    IdempotencyKeyReused,
+    MembershipChanged,
+    PermissionDenied,
+    QimError,
+    RequestTooOld,
+)
+
+
+class Status(IntEnum):
+    """What a script answers for a request."""
+
+    OK = 0
+    DENIED = 1
+    FROZEN = 2
+    CHANGED = 3
+    REUSED = 4
+    TOO_OLD = 5
+    NEED_SEGMENT = 6
+    EXISTS = 7
+
+
+REFUSALS: Mapping[Status, type[QimError]] = {
+    Status.DENIED: PermissionDenied,
+    Status.FROZEN: GroupFrozen,
+    Status.CHANGED: MembershipChanged,
+    Status.REUSED: IdempotencyKeyReused,
+    Status.TOO_OLD: RequestTooOld,
+    Status.EXISTS: GroupAlreadyExists,
+}
+"""The refusals that callers hear of; NEED_SEGMENT is the backend's own business."""
+
+
+def refusal(status: int) -> QimError:
+    """The error for a status; raises KeyError for one that is no refusal."""
+    return REFUSALS[Status(status)]()

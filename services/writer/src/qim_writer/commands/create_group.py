@@ -1,0 +1,63 @@
+"""Creating a group (contract: create_group)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from qim_common.errors import MemberLimitExceeded, TooManyItems
+from qim_common.identity import Actor
+from qim_common.ids import UserId, derived_group_id, parse_group, parse_id, parse_user
+from qim_writer.domain.changes import distinct, fans_out_lazily
+from qim_writer.domain.idempotency import RequestClass, content_digest, entry_field, id_time
+from qim_writer.domain.policy import GroupSettings, Limits, Policy
+from qim_writer.storage import ChangeAnswer, Conversation, IdempotencyKey, MembershipStore
+
+PEOPLE_MAX: Final = 1_000
+"""People of one call, the owner included (contracts.md, "Services")."""
+
+_OPERATION: Final = b"create_group"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGroup:
+    """A request as it came. An empty `group_id` is derived from tenant, actor and request id."""
+
+    request_id: bytes
+    group_id: bytes
+    people: Sequence[bytes]
+    settings: GroupSettings
+
+
+async def create_group(
+    store: MembershipStore, limits: Limits, actor: Actor, request: CreateGroup
+) -> tuple[Conversation, ChangeAnswer]:
+    """Creates the group with the actor as its owner, and everybody or nobody of the invited.
+
+    Raises InvalidArgument, TooManyItems, MemberLimitExceeded, GroupAlreadyExists, IdempotencyKeyReused, RequestTooOld.
+    """
+    parse_id(request.request_id, "request_id")
+    if request.group_id:
+        group_id = parse_group(request.group_id)
+    else:
+        group_id = derived_group_id(actor.tenant, actor.user, request.request_id)
+    if len(request.people) > PEOPLE_MAX:
+        raise TooManyItems(metadata={"field": "member_user_ids", "most": str(PEOPLE_MAX)})
+    invited = [parse_user(user, f"member_user_ids[{index}]") for index, user in enumerate(request.people)]
+    people: tuple[UserId, ...] = distinct((actor.user, *invited))
+    if len(people) > PEOPLE_MAX:
+        raise TooManyItems(metadata={"field": "member_user_ids", "most": str(PEOPLE_MAX)})
+    settings = request.settings.validated(limits)
+    if len(people) > settings.member_limit:
+        raise MemberLimitExceeded
+    policy = Policy(settings, actor.user)
+    group = Conversation(actor.tenant, group_id)
+    key = IdempotencyKey(
+        entry_field(actor.tenant, RequestClass.MEMBER, actor.user, group_id, request.request_id),
+        content_digest(_OPERATION, policy.pack(), struct.pack(">H", len(people)), *sorted(people)),
+        id_time(request.request_id),
+    )
+    answer = await store.create(group, people, policy, key, big=fans_out_lazily(len(people), limits))
+    return group, answer

@@ -1,0 +1,48 @@
+"""The members at a version, derived from the present ones (design.md invariant 3). Pure.
+
+The members at V never change once V exists: they are the present members, with the changes after V undone. A reader
+pages through the present members; between two pages people may come and go, so each page is undone with the changes up
+to the version at which that page was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from qim_common.ids import MembershipOp, UserId
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one version changed; `users` ascending. `actor` is empty for an operator's."""
+
+    version: int
+    op: MembershipOp
+    seq: int
+    time_ms: int
+    actor: bytes
+    users: tuple[UserId, ...]
+
+
+class Undo:
+    """Undoes changes page by page. Entries are mailbox shard u16be and user, as in `grpmem`."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.seen = version
+        self._first: dict[bytes, MembershipOp] = {}
+
+    def add(self, changes: Iterable[tuple[Change, Iterable[bytes]]]) -> None:
+        """Take note of changes after `seen`, in order; each with the entries of its people. For each person the first
+        change after the version decides."""
+        for change, entries in changes:
+            for entry in entries:
+                self._first.setdefault(entry, change.op)
+            self.seen = change.version
+
+    def page(self, present: list[bytes], after: bytes, upto: bytes) -> Iterator[bytes]:
+        """The entries at the version in `(after, upto]`, ascending, given the entries present there at `seen`."""
+        kept = [entry for entry in present if self._first.get(entry) is not MembershipOp.JOIN]
+        gone = [e for e, op in self._first.items() if op is not MembershipOp.JOIN and after < e <= upto]
+        return iter(sorted({*kept, *gone}))

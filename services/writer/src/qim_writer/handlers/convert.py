@@ -1,0 +1,175 @@
+"""Between the wire's messages and the values of the domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TypeVar
+
+from qim.common.v1 import types_pb2
+from qim.membership.v1 import membership_pb2
+from qim.writer.v1 import group_control_pb2
+from qim_common.errors import InvalidArgument
+from qim_common.ids import ZERO_ID, UserId
+from qim_common.records import Record
+from qim_writer.commands.members import MemberRow
+from qim_writer.domain.members import Change
+from qim_writer.domain.policy import (
+    NOBODY,
+    GroupSettings,
+    LeaverHistory,
+    Limits,
+    NewcomerPolicy,
+    Policy,
+    RejoinHistory,
+)
+from qim_writer.domain.stays import Stay
+from qim_writer.storage import ChangeAnswer, Conversation, Facts
+
+_E = TypeVar("_E", bound=IntEnum)
+
+
+def message_of(conversation: Conversation, record: Record) -> types_pb2.Message:
+    """A stored message as readers get it."""
+    tail = record.tail
+    return types_pb2.Message(
+        conversation_id=conversation.id,
+        seq=record.seq,
+        generation=record.generation,
+        membership_version=record.membership_version,
+        time_ms=record.time_ms,
+        type=types_pb2.MessageType.ValueType(tail.type),
+        sender_user_id=tail.sender,
+        sender_device_id=tail.device,
+        client_message_id=tail.client_message_id,
+        custom_type=tail.custom_type,
+        body=tail.body,
+        prev_seq=record.prev,
+        audience=types_pb2.Audience.ValueType(record.audience),
+    )
+
+
+def messages_of(conversation: Conversation, records: Iterable[Record]) -> list[types_pb2.Message]:
+    """Stored messages of one conversation."""
+    return [message_of(conversation, record) for record in records]
+
+
+def stay_of(stay: Stay) -> types_pb2.Stay:
+    """A stay."""
+    return types_pb2.Stay(
+        joined_at_conversation_seq=stay.joined_at,
+        history_from_conversation_seq=stay.history_from,
+        left_at_conversation_seq=stay.left_at,
+        state=types_pb2.MemberState.ValueType(stay.state),
+        began_version=stay.began_version,
+        ended_version=stay.ended_version,
+        keeps_earlier=stay.keeps_earlier,
+        revoked=stay.revoked,
+    )
+
+
+def member_of(user: UserId, stay: Stay, *, owner: bool) -> types_pb2.Member:
+    """A row of a member list."""
+    role = types_pb2.MEMBER_ROLE_OWNER if owner else types_pb2.MEMBER_ROLE_MEMBER
+    return types_pb2.Member(
+        user_id=user,
+        role=role,
+        joined_at_conversation_seq=stay.joined_at,
+        state=types_pb2.MemberState.ValueType(stay.state),
+        left_at_conversation_seq=stay.left_at,
+    )
+
+
+def members_of(rows: Iterable[MemberRow]) -> list[types_pb2.Member]:
+    """Rows of a member list."""
+    return [member_of(row.user, row.stay, owner=row.owner) for row in rows]
+
+
+def change_of(change: Change) -> types_pb2.MembershipChange:
+    """A membership change."""
+    return types_pb2.MembershipChange(
+        version=change.version,
+        op=types_pb2.MembershipOp.ValueType(change.op),
+        seq=change.seq,
+        time_ms=change.time_ms,
+        user_ids=change.users,
+        actor_user_id=b"" if change.actor == ZERO_ID else change.actor,
+    )
+
+
+def version_of(group: Conversation, answer: ChangeAnswer) -> membership_pb2.MembershipVersion:
+    """The answer of a membership change."""
+    return membership_pb2.MembershipVersion(
+        group_id=group.id,
+        version=answer.version,
+        seq=answer.seq,
+        member_count=answer.count,
+        changed_count=answer.changed,
+        time_ms=answer.time_ms,
+    )
+
+
+def settings_from(message: types_pb2.GroupSettings, limits: Limits) -> GroupSettings:
+    """A group's settings as a caller wrote them, unset fields with their defaults; not yet validated.
+
+    Raises InvalidArgument for an enum value that is not known."""
+    newcomer = message.newcomer_history
+    return GroupSettings(
+        member_limit=message.member_limit or limits.member_limit,
+        newcomer=_enum(NewcomerPolicy, newcomer.policy or NewcomerPolicy.SINCE_JOIN, "newcomer_history.policy"),
+        last_n=newcomer.last_n,
+        rejoin=_enum(RejoinHistory, message.rejoin_history or RejoinHistory.LATEST_STAY, "rejoin_history"),
+        leaver=_enum(LeaverHistory, message.leaver_history or LeaverHistory.UNTIL_LEFT, "leaver_history"),
+        broadcast_max_members=message.broadcast_max_members,
+        retention_days=message.retention_days,
+    )
+
+
+def _enum(cls: type[_E], value: int, field: str) -> _E:
+    try:
+        return cls(value)
+    except ValueError:
+        raise InvalidArgument(f"settings.{field}", "is no value of this enum") from None
+
+
+def leaver_from(value: int) -> LeaverHistory | None:
+    """A removal's own leaver_history; None for the group's. Raises InvalidArgument."""
+    if not value:
+        return None
+    try:
+        return LeaverHistory(value)
+    except ValueError:
+        raise InvalidArgument("leaver_history", "is no value of this enum") from None
+
+
+def settings_of(policy: Policy) -> types_pb2.GroupSettings:
+    """A group's settings."""
+    s = policy.settings
+    return types_pb2.GroupSettings(
+        newcomer_history=types_pb2.NewcomerHistory(
+            policy=types_pb2.NewcomerHistory.Policy.ValueType(s.newcomer), last_n=s.last_n
+        ),
+        rejoin_history=types_pb2.RejoinHistory.ValueType(s.rejoin),
+        leaver_history=types_pb2.LeaverHistory.ValueType(s.leaver),
+        broadcast_max_members=s.broadcast_max_members,
+        member_limit=s.member_limit,
+        retention_days=s.retention_days,
+    )
+
+
+def group_of(group: Conversation, facts: Facts) -> group_control_pb2.Group:
+    """A group as operators see it."""
+    owner = facts.policy.owner
+    return group_control_pb2.Group(
+        group_id=group.id,
+        owner_user_id=b"" if owner == NOBODY else owner,
+        membership_version=facts.version,
+        revision=facts.revision,
+        generation=facts.generation,
+        member_count=facts.count,
+        settings=settings_of(facts.policy),
+        head_seq=facts.head,
+        group_floor_seq=facts.floor,
+        frozen=facts.policy.frozen,
+        created_at_ms=facts.created_ms,
+    )

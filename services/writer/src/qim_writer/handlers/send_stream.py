@@ -1,0 +1,154 @@
+"""`Writer.SendMessages`: batches in both directions on one stream.
+
+A reader task checks frames and hands their messages to the commit; the handler writes the answers as they complete.
+A stream that has too many frames without an answer is not read until some are answered, so a fast caller is slowed
+down by flow control and never by an error. At its maximum age, or when the server drains, the stream stops reading,
+answers everything that it has read and ends with OK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import grpc
+
+from qim.common.v1 import identity_pb2
+from qim.writer.v1 import writer_pb2
+from qim_common.bindings import Bindings
+from qim_common.calls import CallContext, check_frame_actor, current_call
+from qim_common.errors import InvalidArgument, QimError, TooManyItems
+from qim_common.identity import Actor
+from qim_writer.commands.send import prepare_send
+from qim_writer.handlers.frames import Frame
+from qim_writer.storage import CommitLog, Send
+
+MESSAGES_MAX: Final = 256
+ACTORS_MAX: Final = 256
+TIMEOUT_MS_MAX: Final = 60_000
+TIMEOUT_MS_DEFAULT: Final = 5_000
+FRAMES_IN_FLIGHT: Final = 256
+"""Frames of one stream that may wait for their answers."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class SendStream:
+    """One stream of one gateway."""
+
+    def __init__(self, commits: CommitLog, bindings: Bindings, *, max_bytes: int) -> None:
+        self._commits = commits
+        self._bindings = bindings
+        self._max_bytes = max_bytes
+        self._call: CallContext = current_call()
+        self._loop = asyncio.get_running_loop()
+        self._finished: deque[Frame] = deque()
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._open = 0
+        self._timers: dict[Frame, asyncio.TimerHandle] = {}
+
+    async def serve(self, requests: AsyncIterator[writer_pb2.SendMessagesRequest], context: Context) -> None:
+        """Reads and answers until the caller has ended, or the stream's time is over. Raises InvalidArgument and
+        TooManyItems for a frame that is malformed."""
+        reader = asyncio.create_task(self._read(requests), name="send stream")
+        reader.add_done_callback(lambda _: self._wake.set())
+        clock = asyncio.create_task(self._end_in_time(reader), name="send stream's age")
+        try:
+            while not (reader.done() and not self._open and not self._finished):
+                await self._wake.wait()
+                self._wake.clear()
+                while self._finished:
+                    await context.write(self._finished.popleft().response)
+            if not reader.cancelled():
+                reader.result()
+        finally:
+            clock.cancel()
+            reader.cancel()
+            for timer in self._timers.values():
+                timer.cancel()
+
+    async def _end_in_time(self, reader: asyncio.Task[None]) -> None:
+        life = self._call.stream
+        if life is not None:
+            await life.wait()
+            # A frame is handed to the commit in the step in which it was read, so nothing that was read is lost.
+            reader.cancel()
+
+    async def _read(self, requests: AsyncIterator[writer_pb2.SendMessagesRequest]) -> None:
+        async for request in requests:
+            self._accept(request)
+            if not self._room.is_set():
+                await self._room.wait()
+
+    def _accept(self, request: writer_pb2.SendMessagesRequest) -> None:
+        actors = self._check(request)
+        self._open += 1
+        if self._open >= FRAMES_IN_FLIGHT:
+            self._room.clear()
+        frame = Frame(request, self._done)
+        timeout = (request.timeout_ms or TIMEOUT_MS_DEFAULT) / 1000
+        self._timers[frame] = self._loop.call_later(timeout, frame.expire)
+        sends: list[Send] = []
+        refusals: list[tuple[int, QimError]] = []
+        for index, message in enumerate(request.messages):
+            try:
+                actor = actors[message.actor_index]
+                if isinstance(actor, QimError):
+                    raise actor
+                send = prepare_send(
+                    actor,
+                    conversation_id=message.conversation_id,
+                    peer=message.peer_user_id,
+                    message_id=message.client_message_id,
+                    custom_type=message.custom_type,
+                    record_type=message.type,
+                    body=message.body,
+                    expected_version=message.expected_membership_version,
+                    max_bytes=self._max_bytes,
+                    sink=frame,
+                    index=index,
+                )
+            except IndexError:
+                refusals.append((index, InvalidArgument("actor_index", "points behind the frame's actors")))
+            except QimError as error:
+                refusals.append((index, error))
+            else:
+                frame.goes_to(index, send.conversation.id)
+                sends.append(send)
+        for index, refusal in refusals:
+            frame.refused(index, refusal)
+        self._commits.submit(sends)
+
+    def _check(self, request: writer_pb2.SendMessagesRequest) -> list[Actor | QimError]:
+        """The frame's actors, each good or refused; raises for a malformed frame."""
+        if not request.messages:
+            raise InvalidArgument("messages", "a frame carries at least one message")
+        if len(request.messages) > MESSAGES_MAX:
+            raise TooManyItems(metadata={"field": "messages", "most": str(MESSAGES_MAX)})
+        if not request.actors:
+            raise InvalidArgument("actors", "a frame names at least one actor")
+        if len(request.actors) > ACTORS_MAX:
+            raise TooManyItems(metadata={"field": "actors", "most": str(ACTORS_MAX)})
+        if request.timeout_ms > TIMEOUT_MS_MAX:
+            raise InvalidArgument("timeout_ms", f"must be from 0 to {TIMEOUT_MS_MAX}")
+        return [self._actor(message, index) for index, message in enumerate(request.actors)]
+
+    def _actor(self, message: identity_pb2.AuthenticatedActor, index: int) -> Actor | QimError:
+        try:
+            return check_frame_actor(self._bindings, self._call.peer, message, f"actors[{index}]")
+        except QimError as error:
+            return error
+
+    def _done(self, frame: Frame) -> None:
+        timer = self._timers.pop(frame, None)
+        if timer is not None:
+            timer.cancel()
+        self._open -= 1
+        if self._open < FRAMES_IN_FLIGHT:
+            self._room.set()
+        self._finished.append(frame)
+        self._wake.set()

@@ -1,0 +1,152 @@
+#!lua flags=allow-cross-slot-keys
+-- A membership change: compare V, allocate J, open or close stays, V+1, record the control message (design.md
+-- invariants 2 and 5). The writer planned it on version and policy, and both are compared here, so that nothing it
+-- decided can be stale. Costs O(people changed), never O(group
+-- size).
+--
+-- KEYS   grpmeta, grpcur, grpstays, grpmem, grpchg, msgcseq, msgrec, msgctl, msgsnd:k, msgsnd:k+1, msgts, meta,
+--        dispatch, memlog, idem0, idem1, idem2
+-- ARGV   [1] idempotency field, [2] digest (8 bytes), [3] id time in ms (0: none), [4] scope (tenant u64 and
+--        conversation), [5] planned version, [6] planned policy, [7] new policy (the same where nothing changes),
+--        [8] op u8: 1 join, 2 leave, 3 remove, [9] people really changed, ascending: each user and mailbox shard u16,
+--        [10] event's actor (16 bytes), [11] record tail, [12] audience: 1 broadcast, 2 concerned, [13] count after,
+--        [14] big after (0 or 1), [15] segment k, [16] join: how far back, -1 = everything; leave: 1 = revoked,
+--        [17] join: 1 = keeps earlier stays, [18] retention of the dispatch log in ms
+-- Returns { status, answer }: answer = version u48, seq u48, count u32, changed u16, time u48; with NEED_SEGMENT the
+--        head as a decimal; else an empty string
+-- Status codes: qim_writer/backends/redis/status.py
+-- @include idempotency
+-- @include dispatch
+local OK, CHANGED, REUSED, TOO_OLD, NEED_SEGMENT = 0, 3, 4, 5, 6
+local JOIN, REMOVE = 1, 3
+local CUR, STAY = '>BBI3I6I6I6I6I6I6', '>BI6I6I6I6I6'
+local SEGMENT = 65536
+local pack, unpack_at = struct.pack, struct.unpack
+local call = redis.call
+local grpmeta, grpcur, grpstays, grpmem, grpchg = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local msgcseq, msgrec, msgctl, msgsnd, msgsnd_next, msgts = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local meta, dispatch, memlog = KEYS[12], KEYS[13], KEYS[14]
+local scope, op, people = ARGV[4], tonumber(ARGV[8]), ARGV[9]
+local now = server_ms()
+
+local current, older, low = idem_open(meta, KEYS, 15, now)
+local entry = idem_find(current, older, ARGV[1])
+if entry then
+  if string.sub(entry, 1, 8) ~= ARGV[2] then return { REUSED, '' } end
+  return { OK, string.sub(entry, 9) }
+end
+if idem_too_old(tonumber(ARGV[3]), low) then return { TOO_OLD, '' } end
+
+local m = call('HMGET', grpmeta, 'version', 'revision', 'generation', 'policy', 'count', 'nord', 'cseq', 'prevb', 'ts')
+local version, revision, generation = tonumber(m[1]), tonumber(m[2]), tonumber(m[3])
+local ordinals = tonumber(m[6])
+if version ~= tonumber(ARGV[5]) or m[4] ~= ARGV[6] then return { CHANGED, '' } end
+
+local changed = #people / 18
+if changed == 0 then
+  local answer = pack('>I6I6I4I2I6', version, 0, tonumber(m[5]), 0, now)
+  call('HSET', current, ARGV[1], ARGV[2] .. answer)
+  return { OK, answer }
+end
+
+local seq = call('INCR', msgcseq)
+local head = seq - 1
+local segment = tonumber(ARGV[15])
+local ahead = math.floor(head / SEGMENT) - segment
+if ahead < 0 or ahead > 1 then
+  call('DECR', msgcseq)
+  return { NEED_SEGMENT, string.format('%.0f', head) }
+end
+local made = version + 1
+
+local users = {}
+for i = 0, changed - 1 do users[i + 1] = string.sub(people, i * 18 + 1, i * 18 + 16) end
+local present = call('HMGET', grpcur, unpack(users))
+local stays, members, past, returning = {}, {}, {}, {}
+local history_from, keeps = 0, 0
+if op == JOIN then
+  local back = tonumber(ARGV[16])
+  if back >= 0 then history_from = math.max(head - back, 0) end
+  keeps = tonumber(ARGV[17]) * 2
+end
+for i = 1, changed do
+  local flags, ordinal, joined, from, left, began, ended, clear, _
+  if present[i] then _, flags, ordinal, joined, from, left, began, ended, clear = unpack_at(CUR, present[i]) end
+  local shard = string.sub(people, i * 18 - 1, i * 18)
+  stays[2 * i - 1] = users[i]
+  if op == JOIN then
+    if flags then
+      returning[#returning + 1] = users[i]
+      past[#past + 1] = pack(STAY, flags, joined, from, left, began, ended)
+    else
+      ordinals = ordinals + 1
+      ordinal, clear = ordinals, 0
+    end
+    stays[2 * i] = pack(CUR, 1, 1 + keeps, ordinal, head, history_from, 0, made, 0, clear)
+    members[2 * i - 1] = 0
+    members[2 * i] = shard .. users[i]
+  else
+    flags = flags - 1
+    if tonumber(ARGV[16]) == 1 then flags = flags + 4 end
+    if op == REMOVE then flags = flags + 8 end
+    stays[2 * i] = pack(CUR, 1, flags, ordinal, joined, from, seq, began, made, clear)
+    members[i] = shard .. users[i]
+  end
+end
+if #returning > 0 then
+  local before = call('HMGET', grpstays, unpack(returning))
+  local longer = {}
+  for i = 1, #returning do
+    longer[2 * i - 1] = returning[i]
+    longer[2 * i] = (before[i] or '') .. past[i]
+  end
+  call('HSET', grpstays, unpack(longer))
+end
+call('HSET', grpcur, unpack(stays))
+if op == JOIN then
+  call('ZADD', grpmem, unpack(members))
+  call('XADD', memlog, '*', 'e', scope .. pack('>I2', changed) .. table.concat(users))
+else
+  call('ZREM', grpmem, unpack(members))
+end
+
+local prev = head
+if tonumber(m[7]) == head then prev = tonumber(m[8]) end
+local audience, tail = tonumber(ARGV[12]), ARGV[11]
+local block = dispatch_block(BLOCK_MESSAGES, scope, tonumber(ARGV[14]), generation, made, revision + 1, prev, seq, 1)
+  .. dispatch_item(audience, tail)
+local first = call('XRANGE', dispatch, '-', '+', 'COUNT', 1)[1]
+local time = dispatch_append(dispatch, block, now, tonumber(ARGV[18]))
+call('HSET', msgrec, seq, pack('>BBI6I6I6I4', 1, audience, made, time, prev, generation) .. tail)
+call('ZADD', msgctl, seq, pack('>I6I6B', seq, made, audience))
+if ahead == 0 then
+  call('APPEND', msgsnd, '\0\0\0')
+else
+  call('APPEND', msgsnd_next, '\0\0\0')
+end
+if time - tonumber(m[9]) >= 3600000 then
+  call('ZADD', msgts, time, seq)
+  call('HSET', grpmeta, 'ts', time)
+end
+call('XADD', grpchg, string.format('%.0f-0', made), 'd',
+  pack('>BI6I6', op, seq, time) .. ARGV[10] .. table.concat(users))
+
+-- Versions that ended before the oldest dispatch entry are not asked for any more; a few go with every change.
+local oldest = first and tonumber(string.match(first[1], '^%d+')) or time
+local lowest
+for _, change in ipairs(call('XRANGE', grpchg, '-', '+', 'COUNT', 4)) do
+  local _, _, at = unpack_at('>BI6I6', change[2][2])
+  if at >= oldest then break end
+  lowest = tonumber(string.match(change[1], '^%d+'))
+end
+if lowest then
+  call('XTRIM', grpchg, 'MINID', string.format('%.0f-0', lowest + 1))
+  call('HSET', grpmeta, 'chglow', lowest)
+end
+
+call('HSET', grpmeta, 'version', made, 'revision', revision + 1, 'policy', ARGV[7], 'count', ARGV[13], 'nord', ordinals,
+  'big', ARGV[14])
+if audience == 2 then call('HSET', grpmeta, 'cseq', seq, 'prevb', prev) end
+local answer = pack('>I6I6I4I2I6', made, seq, tonumber(ARGV[13]), changed, time)
+call('HSET', current, ARGV[1], ARGV[2] .. answer)
+return { OK, answer }

@@ -1,0 +1,209 @@
+#!lua flags=allow-cross-slot-keys
+-- Commits the sends of many conversations in one atomic step (design.md invariant 1): per message looks the id up,
+-- checks the sender's membership, the freeze and the expected version, allocates the seq and writes the record.
+-- A refused send takes no seq. In cluster mode the caller sends one call per bucket.
+--
+-- KEYS   for each bucket: meta, dispatch, memlog, idem0, idem1, idem2
+--        then for each of its runs (one conversation each): grpmeta, grpcur, msgcseq, msgrec, msgsnd:k, msgsnd:k+1,
+--        msgts, and grpmem when the run is of a direct conversation
+-- ARGV   [1] plan, [2] retention of the dispatch log in ms, then for each run: scope (tenant u64 and conversation), for a
+--        direct conversation its people (each user and mailbox shard u16), the senders, and, of its n messages, n
+--        idempotency fields, n digests (8 bytes), n record tails
+-- plan   buckets u16, then for each bucket: runs u16, then for each run: direct u8, messages u16, senders u16,
+--        segment k u32, then for each message: sender u16 (from 1), expected version u48 (0: any), id time u48 (0: none)
+-- Returns one string: for each message in the order of the plan 23 bytes: status u8, seq u48, time u48, version u48,
+--        generation u32 (zero where refused; with MEMBERSHIP_CHANGED the version is the present one, with NEED_SEGMENT
+--        the seq is the head)
+-- Status codes: qim_writer/backends/redis/status.py
+-- @include idempotency
+-- @include dispatch
+local DENIED, FROZEN, CHANGED, REUSED, TOO_OLD, NEED_SEGMENT = 1, 2, 3, 4, 5, 6
+local SEGMENT = 65536
+local SAMPLE_SEQS = 1000
+local SAMPLE_MS = 3600000
+
+local unpack_at = struct.unpack
+local pack = struct.pack
+local call = redis.call
+local plan, retention = ARGV[1], tonumber(ARGV[2])
+local now = server_ms()
+local at, key, arg = 3, 1, 3
+local out = {}
+local out_n = 0
+local NOTHING = string.rep('\0', 22)
+
+local function refused(status)
+  return string.char(status) .. NOTHING
+end
+
+-- The newest stay of both people of a direct conversation that its first send creates.
+local function create_direct(grpmeta, grpcur, grpmem, memlog, scope, people)
+  local count = #people / 18
+  local users = {}
+  for i = 0, count - 1 do
+    local user = string.sub(people, i * 18 + 1, i * 18 + 16)
+    users[i + 1] = user
+    call('HSET', grpcur, user, pack('>BBI3I6I6I6I6I6I6', 1, 1, i + 1, 0, 0, 0, 1, 0, 0))
+    call('ZADD', grpmem, 0, string.sub(people, i * 18 + 17, i * 18 + 18) .. user)
+  end
+  call('HSET', grpmeta, 'version', 1, 'revision', 1, 'generation', 0, 'count', count, 'policy', string.rep('\0', 37),
+    'floor', 0, 'nord', count, 'chglow', 1, 'prevb', 0, 'cseq', 0, 'big', 0, 'created', now, 'ts', 0)
+  call('XADD', memlog, '*', 'e', scope .. pack('>I2', count) .. table.concat(users))
+  return dispatch_block(BLOCK_STATE, scope, 0, 0, 1, 1, 0, 0, 1) .. pack('>BI4', 1, 0)
+end
+
+local buckets = unpack_at('>I2', plan)
+for _ = 1, buckets do
+  local meta, dispatch, memlog, idem = KEYS[key], KEYS[key + 1], KEYS[key + 2], key + 3
+  key = key + 6
+  local current, older, low = idem_open(meta, KEYS, idem, now)
+  local runs = unpack_at('>I2', plan, at)
+  at = at + 2
+  local payload, commits, taken = {}, {}, {}
+  for _ = 1, runs do
+    local direct, n, nsenders, segment
+    direct, n, nsenders, segment = unpack_at('>BI2I2I4', plan, at)
+    at = at + 9
+    local grpmeta, grpcur, msgcseq, msgrec = KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]
+    local msgsnd, msgsnd_next, msgts = KEYS[key + 4], KEYS[key + 5], KEYS[key + 6]
+    key = key + 7
+    local scope, people, grpmem = ARGV[arg], nil, nil
+    arg = arg + 1
+    if direct == 1 then
+      grpmem, people = KEYS[key], ARGV[arg]
+      key, arg = key + 1, arg + 1
+    end
+    local senders, fields = arg, arg + nsenders
+    local digests, tails = fields + n, fields + 2 * n
+    arg = tails + n
+
+    local m = call('HMGET', grpmeta, 'version', 'revision', 'generation', 'policy', 'cseq', 'prevb', 'big', 'ts')
+    local stays = call('HMGET', grpcur, unpack(ARGV, senders, fields - 1))
+    local found = call('HMGET', current, unpack(ARGV, fields, digests - 1))
+    local found_older = older and call('HMGET', older, unpack(ARGV, fields, digests - 1))
+    local version = tonumber(m[1])
+    local frozen = version and string.byte(m[4]) == 1
+    local ordinals = {}
+    local accepted, columns = {}, {}
+    local first_out = out_n
+
+    for i = 1, n do
+      local sender, expected, id_ms = unpack_at('>I2I6I6', plan, at)
+      at = at + 14
+      out_n = out_n + 1
+      local id, digest = ARGV[fields + i - 1], ARGV[digests + i - 1]
+      local entry = found[i] or (found_older and found_older[i])
+      local twin = taken[id]
+      local ordinal = ordinals[sender]
+      if ordinal == nil then
+        local stay = stays[sender]
+        ordinal = stay and string.byte(stay, 2) % 2 == 1 and string.sub(stay, 3, 5)
+        if direct == 1 and not version then
+          for p = 0, #people / 18 - 1 do
+            if string.sub(people, p * 18 + 1, p * 18 + 16) == ARGV[senders + sender - 1] then
+              ordinal = pack('>I3', p + 1)
+            end
+          end
+        end
+        ordinals[sender] = ordinal
+      end
+      if entry then
+        if string.sub(entry, 1, 8) == digest then
+          out[out_n] = '\0' .. string.sub(entry, 9)
+        else
+          out[out_n] = refused(REUSED)
+        end
+      elseif twin then
+        if twin[1] == digest then out[out_n] = twin else out[out_n] = refused(REUSED) end
+      elseif idem_too_old(id_ms, low) then
+        out[out_n] = refused(TOO_OLD)
+      elseif not ordinal then
+        out[out_n] = refused(DENIED)
+      elseif frozen then
+        out[out_n] = refused(FROZEN)
+      elseif expected > 0 and expected ~= (version or 1) then
+        out[out_n] = pack('>BI6I6I6I4', CHANGED, 0, 0, version or 1, 0)
+      else
+        accepted[#accepted + 1] = i
+        columns[#accepted] = ordinal
+        taken[id] = { digest, out_n }
+      end
+    end
+
+    local count = #accepted
+    if count > 0 then
+      local head = call('INCRBY', msgcseq, count) - count
+      local first_segment = math.floor(head / SEGMENT)
+      local last_segment = math.floor((head + count - 1) / SEGMENT)
+      if first_segment < segment or last_segment > segment + 1 then
+        call('DECRBY', msgcseq, count)
+        for _, i in ipairs(accepted) do
+          out[first_out + i] = pack('>BI6I6I6I4', NEED_SEGMENT, head, 0, 0, 0)
+        end
+      else
+        if not version then
+          payload[#payload + 1] = create_direct(grpmeta, grpcur, grpmem, memlog, scope, people)
+          version, m = 1, { '1', '1', '0', '', '0', '0', '0', '0' }
+        end
+        local room = (segment + 1) * SEGMENT - head
+        if count <= room then
+          call('APPEND', msgsnd, table.concat(columns))
+        elseif room <= 0 then
+          call('APPEND', msgsnd_next, table.concat(columns))
+        else
+          call('APPEND', msgsnd, table.concat(columns, '', 1, room))
+          call('APPEND', msgsnd_next, table.concat(columns, '', room + 1, count))
+        end
+        local prev = head
+        if tonumber(m[5]) == head then prev = tonumber(m[6]) end
+        payload[#payload + 1] = dispatch_block(BLOCK_MESSAGES, scope, tonumber(m[7]), tonumber(m[3]), version,
+          tonumber(m[2]), prev, head + 1, count)
+        for _, i in ipairs(accepted) do
+          payload[#payload + 1] = dispatch_item(1, ARGV[tails + i - 1])
+        end
+        commits[#commits + 1] = { accepted, head, prev, version, tonumber(m[3]), fields, digests, tails, msgrec,
+          first_out, msgts, grpmeta, tonumber(m[8]) }
+      end
+    end
+  end
+
+  if #commits > 0 then
+    local time = dispatch_append(dispatch, table.concat(payload), now, retention)
+    local entries, e = {}, 0
+    for _, c in ipairs(commits) do
+      local accepted, head, prev, version, generation = c[1], c[2], c[3], c[4], c[5]
+      local fields, digests, tails, first_out = c[6], c[7], c[8], c[10]
+      local lead = pack('>BBI6I6', 1, 1, version, time)
+      local generation_bytes = pack('>I4', generation)
+      local rest = pack('>I6I6', time, version) .. generation_bytes
+      local prev_bytes = pack('>I6', prev)
+      local records, r = {}, 0
+      for n = 1, #accepted do
+        local i = accepted[n]
+        local seq_bytes = pack('>I6', head + n)
+        local answer = seq_bytes .. rest
+        records[r + 1] = head + n
+        records[r + 2] = lead .. prev_bytes .. generation_bytes .. ARGV[tails + i - 1]
+        r = r + 2
+        entries[e + 1] = ARGV[fields + i - 1]
+        entries[e + 2] = ARGV[digests + i - 1] .. answer
+        e = e + 2
+        out[first_out + i] = '\0' .. answer
+        prev_bytes = seq_bytes
+      end
+      call('HSET', c[9], unpack(records))
+      local last = head + #accepted
+      if math.floor(last / SAMPLE_SEQS) > math.floor(head / SAMPLE_SEQS) or time - c[13] >= SAMPLE_MS then
+        call('ZADD', c[11], time, last)
+        call('HSET', c[12], 'ts', time)
+      end
+    end
+    call('HSET', current, unpack(entries))
+  end
+end
+
+-- The same id twice in one call: the second gets whatever the first got.
+for i = 1, out_n do
+  if type(out[i]) == 'table' then out[i] = out[out[i][2]] end
+end
+return table.concat(out)

@@ -1,0 +1,111 @@
+"""The writer process: everything is put together here and nowhere else."""
+
+from __future__ import annotations
+
+from qim.membership.v1 import membership_pb2_grpc
+from qim.writer.v1 import group_control_pb2_grpc, internal_pb2_grpc, writer_pb2_grpc
+from qim_common.bindings import Bindings
+from qim_common.config import WriterSettings, load
+from qim_common.redis import Instance, ScriptLoader, check_instance, verify_topology
+from qim_common.server.harness import ServerHarness
+from qim_common.server.runtime import run_service
+from qim_common.telemetry.logs import configure_logging
+from qim_common.tokens import TokenSigner
+from qim_common.topology import Topology
+from qim_writer.backends.redis.group_commit import RedisCommitLog
+from qim_writer.backends.redis.membership import RedisMembershipStore
+from qim_writer.backends.redis.messages import RedisMessageStore
+from qim_writer.backends.redis.store import SCRIPTS, RedisStore
+from qim_writer.commands.authorize import Authorization
+from qim_writer.commands.change_members import MemberChanges
+from qim_writer.commands.history import History
+from qim_writer.commands.members import Members
+from qim_writer.commands.states import PersonStates
+from qim_writer.domain.policy import Limits
+from qim_writer.handlers.group_control import GroupControlHandler
+from qim_writer.handlers.internal import InternalHandler
+from qim_writer.handlers.membership import GroupMembershipHandler
+from qim_writer.handlers.writer import WriterHandler
+
+_MS_PER_HOUR = 3_600_000
+
+
+async def open_store(settings: WriterSettings) -> RedisStore:
+    """The Redis instances, checked and connected.
+
+    Raises UnsafeRedis, TopologyMismatch and the other refusals of `qim_common.redis`; BackendUnavailable."""
+    topology = Topology(settings.commit_addrs, settings.commit_buckets, settings.installation_id)
+    instances = [
+        Instance(address, name="writer", instance_position=position)
+        for position, address in enumerate(topology.addresses)
+    ]
+    for instance in instances:
+        instance.on_connected += [check_instance, ScriptLoader(SCRIPTS)]
+        await instance.start()
+    await verify_topology(instances, topology)
+    return RedisStore(instances, topology, retention_ms=int(settings.dispatch_retention_hours * _MS_PER_HOUR))
+
+
+async def serve(settings: WriterSettings) -> None:
+    """Serves until it is told to stop."""
+    bindings = Bindings(settings.bindings_file)
+    harness = ServerHarness(settings, bindings=bindings)
+    store = await open_store(settings)
+    limits = Limits(
+        member_limit=settings.group_member_limit,
+        member_limit_max=settings.group_member_limit_max,
+        broadcast_max_members=settings.membership_event_broadcast_max_members,
+        fanout_max_members=settings.projection_fanout_max_members,
+    )
+    membership, messages, commits = RedisMembershipStore(store), RedisMessageStore(store), RedisCommitLog(store)
+    changes = MemberChanges(membership, limits)
+    members = Members(membership, TokenSigner(settings.token_key_file), settings.commit_buckets)
+    harness.add(
+        membership_pb2_grpc.add_GroupMembershipServicer_to_server,
+        GroupMembershipHandler(
+            store=membership,
+            changes=changes,
+            members=members,
+            authorization=Authorization(membership),
+            limits=limits,
+            tasks=harness.tasks,
+        ),
+        service="qim.membership.v1.GroupMembership",
+    )
+    harness.add(
+        writer_pb2_grpc.add_WriterServicer_to_server,
+        WriterHandler(  # type: ignore[abstract]  # the rest answers UNIMPLEMENTED
+            commits=commits,
+            changes=changes,
+            history=History(membership, messages),
+            members=members,
+            bindings=bindings,
+            tasks=harness.tasks,
+            message_max_bytes=settings.message_max_bytes,
+        ),
+        service="qim.writer.v1.Writer",
+    )
+    harness.add(
+        internal_pb2_grpc.add_InternalServicer_to_server,
+        InternalHandler(PersonStates(membership, messages)),
+        service="qim.writer.v1.Internal",
+    )
+    harness.add(
+        group_control_pb2_grpc.add_GroupControlServicer_to_server,
+        GroupControlHandler(  # type: ignore[abstract]  # the rest answers UNIMPLEMENTED
+            store=membership, members=members
+        ),
+        service="qim.writer.v1.GroupControl",
+    )
+    await harness.run([instance.close for instance in store.instances])
+
+
+def main() -> None:
+    """The entry point `qim-writer`."""
+    settings = load(WriterSettings)
+    configure_logging(service=settings.service, level=settings.log_level, log_format=settings.log_format)
+    run_service(lambda: serve(settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""What the commands ask of a backend: Protocols that mirror the GroupMembership trait and the message store.
+
+Frozen values in, frozen values out; no backend is known here, and no transport. Every method raises
+`BackendUnavailable` when the store does not answer: the call may have been carried out, and is repeated with its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from qim_common.errors import QimError
+from qim_common.ids import ConversationId, TenantId, UserId
+from qim_common.records import Record
+from qim_writer.domain.changes import ChangePlan, GroupState
+from qim_writer.domain.members import Change
+from qim_writer.domain.policy import Policy
+from qim_writer.domain.stays import Person, Stay
+from qim_writer.domain.visible import Line, UnreadSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Which conversation of which tenant; the id is canonical."""
+
+    tenant: TenantId
+    id: ConversationId
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """An entry's field and the digest of the content (contracts.md, "Idempotency")."""
+
+    field: bytes
+    digest: bytes
+    time_ms: int
+    """Of a UUIDv7; 0 for other ids, which are never too old."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAnswer:
+    """The first answer of a membership change. `seq` is 0 when nothing had to change."""
+
+    version: int
+    seq: int
+    count: int
+    changed: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """Where planning starts: the first answer of a known id, or the group's state; neither for an unknown group."""
+
+    answer: ChangeAnswer | None
+    state: GroupState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One person in one conversation, read in one atomic step; `person` is None for somebody who never was in it."""
+
+    version: int
+    revision: int
+    generation: int
+    policy: Policy
+    count: int
+    floor: int
+    created_ms: int
+    head: int
+    newest_broadcast: int
+    """The newest seq that is ordinary or BROADCAST; 0: none."""
+    person: Person | None
+
+    @property
+    def line(self) -> Line:
+        """The conversation's own part in the visible range."""
+        return Line(self.head, self.floor)
+
+
+@dataclass(frozen=True, slots=True)
+class MembersPage:
+    """A page of present members: entries (mailbox shard u16be, user) with their newest stays."""
+
+    version: int
+    count: int
+    owner: UserId
+    entries: tuple[bytes, ...]
+    stays: tuple[Stay, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The changes after a version, oldest first; `current` is the present version."""
+
+    changes: tuple[Change, ...]
+    current: int
+
+
+class MembershipStore(Protocol):
+    """Membership on the same line as the messages (design.md invariants 1 to 5)."""
+
+    async def create(
+        self, group: Conversation, people: Sequence[UserId], policy: Policy, key: IdempotencyKey, *, big: bool
+    ) -> ChangeAnswer:
+        """Creates a group, the owner first in `people`.
+
+        Raises GroupAlreadyExists, IdempotencyKeyReused, RequestTooOld."""
+        ...
+
+    async def plan_facts(self, group: Conversation, people: Sequence[UserId], key: IdempotencyKey) -> PlanFacts:
+        """What a plan starts from. Raises IdempotencyKeyReused."""
+        ...
+
+    async def apply(
+        self, group: Conversation, plan: ChangePlan, tail: bytes, key: IdempotencyKey
+    ) -> ChangeAnswer | None:
+        """Carries a plan out; None when version or policy are not the planned ones any more.
+
+        Raises IdempotencyKeyReused, RequestTooOld."""
+        ...
+
+    async def facts(self, conversation: Conversation, user: UserId) -> Facts | None:
+        """One person in one conversation; None when there is no such conversation."""
+        ...
+
+    async def facts_of_many(
+        self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
+    ) -> list[Facts | None]:
+        """The same for many conversations of one person, in their order."""
+        ...
+
+    async def members_page(self, group: Conversation, after: bytes, limit: int) -> MembersPage | None:
+        """At most `limit` present members whose entry is above `after` (empty: from the start)."""
+        ...
+
+    def members_at(self, group: Conversation, version: int, shard: int | None) -> AsyncIterator[list[bytes]]:
+        """The entries at a version, ascending, in pages of at most 1,000 people.
+
+        Raises PermissionDenied for an unknown group, InvalidArgument for a version that does not exist yet,
+        MembershipVersionExpired."""
+        ...
+
+    async def changes_since(self, group: Conversation, version: int, limit: int) -> Changes | None:
+        """At most `limit` changes after `version`; None for an unknown group. Raises as `members_at`."""
+        ...
+
+
+class SendSink(Protocol):
+    """Where the outcomes of a frame of sends go; one object a frame, no future or task a message."""
+
+    def committed(self, index: int, seq: int, time_ms: int, version: int, generation: int) -> None:
+        """The message is durable at the default ack level, or was so before under the same id."""
+        ...
+
+    def refused(self, index: int, error: QimError) -> None:
+        """The message took no seq, or its outcome is unknown (BackendUnavailable)."""
+        ...
+
+    @property
+    def expired(self) -> bool:
+        """Nobody waits for the outcomes any more: what was not yet written to the store need not be."""
+        ...
+
+
+@dataclass(slots=True)
+class Send:
+    """One checked message on its way to the commit. `people` are those of a direct conversation that it may create."""
+
+    conversation: Conversation
+    sender: UserId
+    key: IdempotencyKey
+    tail: bytes
+    expected_version: int
+    people: tuple[UserId, ...]
+    sink: SendSink
+    index: int
+
+
+class CommitLog(Protocol):
+    """The commit path: whatever waits for one instance goes in one atomic step."""
+
+    def submit(self, sends: Sequence[Send]) -> None:
+        """Hands sends over, in order; their sinks hear of the outcomes, OVERLOADED included."""
+        ...
+
+
+class MessageStore(Protocol):
+    """The messages of a conversation."""
+
+    async def records(self, conversation: Conversation, seqs: Sequence[int]) -> list[Record]:
+        """The records of these seqs, in their order; those that are not there are left out."""
+        ...
+
+    async def foreign_events(self, conversation: Conversation, first: int, last: int, own: frozenset[int]) -> list[int]:
+        """The seqs of CONCERNED events in `[first, last]` whose version is not among `own`, ascending."""
+        ...
+
+    async def unread(self, tenant: TenantId, spans: Sequence[tuple[ConversationId, UnreadSpan, bytes]]) -> list[int]:
+        """For each conversation the ordinary messages of others in the span; the bytes are the person's ordinal."""
+        ...

@@ -1,0 +1,4 @@
+"""Fixtures that every test may ask for."""
+
+pytest_plugins = ["tests.support.valkey"]
+"""The embedded servers; more fixture modules are named here."""

@@ -1,0 +1,46 @@
+"""A real Valkey for tests: `valkey` is one of the test's own, `valkey_session` a shared one, emptied for each test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from qim_devkit.valkey import ValkeyNotAvailable, ValkeyServer, find_server
+
+
+def require_valkey() -> None:
+    """Skip the test where no server exists; fail it in CI, where a skipped test would hide that nothing was tested."""
+    try:
+        find_server()
+    except ValkeyNotAvailable as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI must have a Valkey server: {error}")
+        pytest.skip(f"no Valkey server: {error}")
+
+
+@pytest.fixture
+def valkey() -> Iterator[ValkeyServer]:
+    """A running server of the test's own: it may kill, restart and reconfigure it."""
+    require_valkey()
+    with ValkeyServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def valkey_shared_server() -> Iterator[ValkeyServer]:
+    """The server behind `valkey_session`; tests ask for that one."""
+    require_valkey()
+    with ValkeyServer() as server:
+        yield server
+
+
+@pytest.fixture
+def valkey_session(valkey_shared_server: ValkeyServer) -> ValkeyServer:
+    """A running, empty server that all tests share: cheap, but it must be left running with its settings."""
+    with redis.Redis(host=valkey_shared_server.host, port=valkey_shared_server.port, protocol=2) as client:
+        client.flushall()
+        client.script_flush()
+    return valkey_shared_server

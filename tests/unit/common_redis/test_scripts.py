@@ -1,0 +1,52 @@
+"""Scripts as package data."""
+
+from __future__ import annotations
+
+import pytest
+
+from qim_common.errors import BackendUnavailable
+from qim_common.redis import ConnectionLost, Demoted, NoScript, ReplyError, Script, load_script
+from qim_common.redis.errors import error_of_reply
+
+
+def test_a_script_is_known_by_the_hash_that_redis_uses() -> None:
+    assert Script("one", "return 1").sha1 == "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
+
+
+def test_a_script_is_read_from_its_package() -> None:
+    assert load_script("qim_common.redis", "claim_topology").source.startswith("#!lua\n")
+
+
+@pytest.mark.parametrize("name", ["no_such_script", "../scripts", ""])
+def test_a_script_that_does_not_exist_is_refused(name: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        load_script("qim_common.redis", name)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("OOM allow-oom flag is not set on the script", BackendUnavailable),
+        ("READONLY You can't write against a read only replica.", Demoted),
+        ("MASTERDOWN Link with MASTER is down", Demoted),
+        ("LOADING Valkey is loading the dataset in memory", BackendUnavailable),
+        ("CLUSTERDOWN The cluster is down", BackendUnavailable),
+        ("MISCONF Errors writing to the AOF file", BackendUnavailable),
+        ("BUSY Valkey is busy running a script", BackendUnavailable),
+        ("NOSCRIPT No matching script.", NoScript),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", ReplyError),
+        ("ERR OOM is not the first word", ReplyError),
+        ("", ReplyError),
+    ],
+)
+def test_error_replies_are_sorted_by_their_code(text: str, kind: type[Exception]) -> None:
+    error = error_of_reply(text)
+    assert type(error).__mro__[:2].count(kind) == 1
+    assert not isinstance(error, ConnectionLost)
+
+
+def test_what_a_caller_is_told_holds_neither_address_nor_the_servers_words() -> None:
+    error = error_of_reply("OOM secret-host")
+    assert isinstance(error, BackendUnavailable)
+    assert "secret-host" not in error.message
+    assert "secret-host" in str(error)
