@@ -26,7 +26,7 @@ up: setup ## Run the suite in the foreground for development; Ctrl-C stops it, i
 test: setup ## Run every test, end to end included; pytest's summary comes last
 	@$(PYTEST)
 
-check: lint format-check types imports buf unit ## Everything quick before a commit: lint, format, types, layers, protos, unit tests
+check: lint format-check types imports unit ## Everything quick before a commit: lint, format, types, layers, unit tests
 
 lint: setup ## Find faults with ruff
 	@$(BIN)/ruff check .

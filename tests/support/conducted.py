@@ -128,6 +128,7 @@ async def _grouped(conducted: Conducted) -> None:
 async def _commit(conducted: Conducted) -> None:
     async def work() -> None:
         conducted.entered.set()
+        print("COMMITTING", flush=True)
         await conducted.go_on.wait()
         conducted.committed.set()
         print("COMMITTED", flush=True)

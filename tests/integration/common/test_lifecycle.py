@@ -8,6 +8,7 @@ import signal
 import sys
 import urllib.request
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -181,7 +182,6 @@ class Service:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.lines: list[str] = []
 
     @classmethod
     async def start(cls, place: Place, **environment: str) -> Service:
@@ -197,10 +197,14 @@ class Service:
             )
         )
 
+    async def line(self) -> str:
+        """The next line of stdout."""
+        assert self.process.stdout is not None
+        return (await asyncio.wait_for(self.process.stdout.readline(), BOUND)).decode().rstrip()
+
     async def ready(self) -> dict[str, str]:
         """The addresses of its READY line."""
-        assert self.process.stdout is not None
-        line = (await asyncio.wait_for(self.process.stdout.readline(), BOUND)).decode()
+        line = await self.line()
         assert line.startswith("READY writer "), line
         return dict(part.split("=") for part in line.split()[2:])
 
@@ -225,8 +229,7 @@ async def test_on_a_signal_a_process_turns_unhealthy_ends_its_commits_and_closes
         await stream.write(writer_pb2.SendMessagesRequest(frame_number=1, actors=[ANA.to_message()]))
         await stream.read()
         committing = _send(caller, conducted.COMMIT)
-        await committing.wait_for_connection()
-        await refusal(_send(caller, conducted.FROZEN))
+        assert await service.line() == "COMMITTING"
 
         service.process.send_signal(number)
 
@@ -257,7 +260,7 @@ async def test_a_process_on_pure_python_protobuf_refuses_to_start(place: Place) 
     ],
 )
 async def test_a_process_with_a_bad_file_refuses_to_start_in_one_line(
-    place: Place, tmp_path: Any, variable: str, content: str, words: str
+    place: Place, tmp_path: Path, variable: str, content: str, words: str
 ) -> None:
     bad = tmp_path / "bad"
     bad.write_text(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import socket
 import ssl
@@ -191,11 +192,11 @@ def test_files_that_cannot_be_taken_are_named(pki: DevPki, part: str) -> None:
     content = {"cert": good.cert.read_bytes(), "key": good.key.read_bytes(), "ca": good.ca.read_bytes()}
     path = getattr(good, part)
 
-    with pytest.raises(CertificateError, match=str(path)):
+    with pytest.raises(CertificateError, match=re.escape(str(path))):
         TlsMaterial.parse(files, list({**content, part: b"-----BEGIN NOTHING-----"}.values()))
 
 
 def test_a_missing_file_is_named(pki: DevPki, tmp_path: Path) -> None:
     good = pki.issue("gateway", "g")
-    with pytest.raises(CertificateError, match="none.crt: cannot be read"):
+    with pytest.raises(CertificateError, match=r"none\.crt: cannot be read"):
         ChannelProvider("127.0.0.1:1", TlsFiles(tmp_path / "none.crt", good.key, (good.ca,)))

@@ -35,7 +35,7 @@ app.add_typer(membership, name="membership")
 app.add_typer(group_app, name="group")
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
-UsersArgument = Annotated[list[str] | None, typer.Argument(metavar="USER...", help="Ids of people.")]
+UsersArgument = Annotated[list[str] | None, typer.Argument(metavar="USER", help="Ids of people.")]
 FileOption = Annotated[
     Path | None, typer.Option("--file", "-f", help="One id a line, # begins a comment, - is stdin; split by 1,000.")
 ]
@@ -51,13 +51,14 @@ def options(
         Path | None, typer.Option("--config", help="The client configuration. Default: $QIM_CONFIG, .qim/client.toml.")
     ] = None,
     tenant: Annotated[
-        int | None, typer.Option("--tenant", min=1, max=MAX_TENANT, help="Default: the configuration's.")
+        int | None, typer.Option("--tenant", metavar="N", min=1, max=MAX_TENANT, help="Default: the configuration's.")
     ] = None,
     output: Annotated[
         OutputFormat, typer.Option("--output", "-o", help="How answers are printed.")
     ] = OutputFormat.TABLE,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.001, max=600, help="Seconds for one call with its retries.")
+        float,
+        typer.Option("--timeout", metavar="SECONDS", min=0.001, max=600, help="For one call with its retries."),
     ] = 10.0,
 ) -> None:
     """What holds for every command; these options may stand anywhere."""

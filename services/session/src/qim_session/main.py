@@ -114,3 +114,7 @@ def _run(stack: AsyncExitStack, worker: DispatchConsumer | Registrar) -> None:
         await asyncio.wait([task])
 
     stack.push_async_callback(stop)
+
+
+if __name__ == "__main__":
+    main()

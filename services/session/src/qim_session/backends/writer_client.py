@@ -44,6 +44,10 @@ _ANSWERS: Final = (MembershipVersionExpired, BackendUnavailable)
 """What the writer may say about the question itself; everything else is a fault between the two services."""
 
 
+class _AnswerTooLargeError(Exception):
+    """The answer is above the channel's limit; gRPC says so without a reason of qim's."""
+
+
 class WriterClient:
     """The `MembershipSource` and `Conversations` of the writer behind a channel."""
 
@@ -85,7 +89,20 @@ class WriterClient:
     async def states(
         self, tenant: TenantId, user: UserId, read: Mapping[ConversationId, int], *, with_preview: bool
     ) -> list[ConversationState]:
-        """As `Conversations.states`."""
+        """As `Conversations.states`; previews that are too much for one answer are asked for in halves."""
+        try:
+            return await self._states(tenant, user, read, with_preview=with_preview)
+        except _AnswerTooLargeError:
+            rows = list(read.items())
+            if len(rows) == 1:
+                raise BackendUnavailable from None
+            middle = len(rows) // 2
+            first = await self.states(tenant, user, dict(rows[:middle]), with_preview=with_preview)
+            return first + await self.states(tenant, user, dict(rows[middle:]), with_preview=with_preview)
+
+    async def _states(
+        self, tenant: TenantId, user: UserId, read: Mapping[ConversationId, int], *, with_preview: bool
+    ) -> list[ConversationState]:
         request = internal_pb2.ConversationStatesRequest(tenant_id=tenant, user_id=user, with_preview=with_preview)
         for conversation, read_seq in read.items():
             request.conversations.add(conversation_id=conversation, read_seq=read_seq)
@@ -121,7 +138,7 @@ class WriterClient:
     async def _ask(self, ask: Callable[[float], Awaitable[_T]], method: str, seconds: float) -> _T:
         """Ask, and ask again while the writer cannot be reached, within the caller's deadline.
 
-        Raises BackendUnavailable or MembershipVersionExpired, nothing else.
+        Raises BackendUnavailable, MembershipVersionExpired or _AnswerTooLargeError, nothing else.
         """
         call = CURRENT.get(None)
         remaining = None if call is None else call.remaining()
@@ -140,9 +157,11 @@ class WriterClient:
         raise AssertionError("the last attempt returns or raises")
 
 
-def _named(error: QimError, method: str) -> QimError:
+def _named(error: QimError, method: str) -> Exception:
     if isinstance(error, _ANSWERS):
         return error
+    if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED and not error.reason:
+        return _AnswerTooLargeError()
     _log.error("the writer did not answer", extra={"asked": method, "code": error.code.name, "error": str(error)})
     return BackendUnavailable()
 

@@ -10,7 +10,6 @@ from qim_common.errors import InvalidArgument
 from qim_common.ids import ZERO_ID, UserId
 
 LAST_N_MAX = 1_000_000_000
-RETENTION_DAYS_MAX = 36_500
 EVERYTHING = -1
 """`history_back` of somebody who may read from the first message on."""
 
@@ -81,8 +80,8 @@ class GroupSettings:
             raise InvalidArgument(
                 "settings.broadcast_max_members", f"must be from 0 to {limits.broadcast_max_members}: it only lowers"
             )
-        if not 0 <= self.retention_days <= RETENTION_DAYS_MAX:
-            raise InvalidArgument("settings.retention_days", f"must be from 0 to {RETENTION_DAYS_MAX}")
+        if self.retention_days:
+            raise InvalidArgument("settings.retention_days", "must be 0: this version removes nothing by age")
         return self
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks of the commit path, repeatable on one machine: `python -m bench --help`."""

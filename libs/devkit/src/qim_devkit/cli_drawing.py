@@ -1,0 +1,130 @@
+"""How `qim` draws answers: membership events as words, messages and lists as tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+from rich.table import Table
+from rich.text import Text
+
+from qim_client import (
+    Conversation,
+    MailboxEntry,
+    Member,
+    MembershipEvent,
+    MemberState,
+    Message,
+    SeqRange,
+    Stay,
+    VisibleRange,
+)
+from qim_client.presentation import body_text, listed, shown
+from qim_common.ids import MembershipOp
+
+NameOf = Callable[[bytes], str]
+
+
+def event_words(event: MembershipEvent, name_of: NameOf) -> str:
+    """A membership event as a sentence: "ben left", "ana added cara and dora", "ben was removed by an operator"."""
+    people = listed(shown(event.people, name_of))
+    were = "was" if len(event.people) == 1 else "were"
+    if event.op is MembershipOp.LEAVE:
+        return f"{people} left"
+    by = f"by {name_of(event.actor)}" if event.actor is not None else "by an operator"
+    return f"{people} {were} {'added' if event.op is MembershipOp.JOIN else 'removed'} {by}"
+
+
+def message_text(message: Message, name_of: NameOf) -> Text:
+    """What a message says, on one line: an event in words (in italics), else its body."""
+    if message.event is not None:
+        return Text(event_words(message.event, name_of), style="italic")
+    return Text(body_text(message.body))
+
+
+def messages_table(messages: Iterable[Message], name_of: NameOf) -> Table:
+    """Messages in the order given."""
+    table = _table("seq", "time", "from", "message")
+    for message in messages:
+        sender = Text("·" if message.event is not None else name_of(message.sender))
+        table.add_row(str(message.seq), clock(message.time_ms), sender, message_text(message, name_of))
+    return table
+
+
+def members_table(members: Iterable[Member], name_of: NameOf) -> Table:
+    """A member list."""
+    table = _table("member", "role", "joined at")
+    for member in members:
+        table.add_row(_plain(name_of(member.user)), member.role.name.lower(), str(member.joined_at))
+    return table
+
+
+def conversations_table(conversations: Iterable[Conversation], name_of: NameOf, name_of_conversation: NameOf) -> Table:
+    """A conversation list, in the order given."""
+    table = _table("conversation", "unread", "head", "last activity", "newest message")
+    for entry in conversations:
+        name = name_of_conversation(entry.conversation)
+        if entry.state is not MemberState.MEMBER:
+            name += f" ({entry.state.name.lower()})"
+        preview = message_text(entry.preview, name_of) if entry.preview else Text("")
+        table.add_row(
+            _plain(name), str(entry.unread_count), str(entry.head_seq), clock(entry.last_activity_ms), preview
+        )
+    return table
+
+
+def mailbox_table(entries: Iterable[MailboxEntry], name_of: NameOf, name_of_conversation: NameOf) -> Table:
+    """What was delivered; stretches without bodies as "withheld"."""
+    table = _table("conversation", "seq", "from", "message")
+    for entry in entries:
+        name = _plain(name_of_conversation(entry.conversation))
+        if entry.message is not None:
+            sender = Text("·" if entry.message.event is not None else name_of(entry.message.sender))
+            table.add_row(name, str(entry.message.seq), sender, message_text(entry.message, name_of))
+        elif entry.withheld is not None:
+            table.add_row(name, seqs(entry.withheld), Text(""), Text("withheld", style="dim"))
+    return table
+
+
+def visible_lines(visible: VisibleRange) -> list[Text | Table]:
+    """What somebody may read, in words, then their stays."""
+    if visible.ranges:
+        count = sum(item.last - item.first + 1 for item in visible.ranges)
+        words = (
+            f"visible: {listed(seqs(item) for item in visible.ranges)} ({count:,} {'seq' if count == 1 else 'seqs'})"
+        )
+    else:
+        words = "visible: nothing"
+    lines: list[Text | Table] = [Text(words)]
+    if visible.own_clear_seq:
+        lines.append(Text(f"cleared by the person up to {visible.own_clear_seq}"))
+    if visible.group_floor_seq:
+        lines.append(Text(f"cleared for all up to {visible.group_floor_seq}"))
+    return [*lines, _stays_table(visible.stays)]
+
+
+def seqs(item: SeqRange) -> str:
+    """One seq, or the first and the last."""
+    return str(item.first) if item.first == item.last else f"{item.first} to {item.last}"
+
+
+def clock(time_ms: int) -> str:
+    """A time of the server in the local time zone."""
+    return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _stays_table(stays: Sequence[Stay]) -> Table:
+    table = _table("stay", "joined at", "history from", "left at", "keeps earlier", "revoked")
+    for number, stay in enumerate(stays, 1):
+        left = f"{stay.left_at} ({stay.state.name.lower()})" if stay.left_at else "still in"
+        flags = ("yes" if flag else "no" for flag in (stay.keeps_earlier, stay.revoked))
+        table.add_row(str(number), str(stay.joined_at), str(stay.history_from), left, *flags)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    return Table(*columns, box=None, pad_edge=False, header_style="dim")
+
+
+def _plain(text: str) -> Text:
+    return Text(text, no_wrap=True)

@@ -1,0 +1,55 @@
+"""The admin service and the real writer as processes over mTLS, shared by the tests of this directory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from tests.support.valkey import require_valkey
+
+from qim_client import GatewayClient, OperatorClient
+from qim_common.ids import TenantId
+from qim_devkit.paths import SuitePaths
+from qim_devkit.suite import Suite
+
+TENANT = TenantId(1)
+BINDINGS = """
+gateways: {dev-gateway: {tenants: [1, 2]}}
+operators:
+  dev-operator: {tenants: [1, 2], roles: [admin]}
+  vic: {tenants: [1], roles: [viewer]}
+backends: {dev-backend: {tenants: [1]}}
+"""
+
+
+@pytest_asyncio.fixture(scope="session")
+async def admin_suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Suite]:
+    """Writer and admin; the tests leave them running."""
+    require_valkey()
+    directory = tmp_path_factory.mktemp("admin")
+    SuitePaths(directory).bindings.write_text(BINDINGS)
+    async with Suite(directory, services=("writer", "admin"), env_overrides={"QIM_LOG_FORMAT": "json"}) as suite:
+        yield suite
+
+
+@pytest_asyncio.fixture
+async def gateway(admin_suite: Suite) -> AsyncIterator[GatewayClient]:
+    """The development gateway."""
+    writer = admin_suite.addresses["writer"]
+    async with GatewayClient(writer, writer, admin_suite.gateway_files()) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def operator(admin_suite: Suite) -> AsyncIterator[OperatorClient]:
+    """The development operator in tenant 1."""
+    async with OperatorClient(admin_suite.addresses["admin"], admin_suite.operator_files(), TENANT) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def backend(admin_suite: Suite) -> AsyncIterator[OperatorClient]:
+    """The development back end in tenant 1."""
+    async with OperatorClient(admin_suite.addresses["admin"], admin_suite.backend_files(), TENANT) as client:
+        yield client

@@ -1,0 +1,132 @@
+"""`qimctl` as a process against the running suite: what it prints, as a table and as JSON, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qim_client import GatewayClient
+from qim_client.names import group_id, user_id
+from qim_common.ids import ConversationId, TenantId, UserId, show
+from qim_devkit.suite import Suite
+
+pytestmark = pytest.mark.server
+
+TENANT = TenantId(1)
+ANA, BEN, CARA = (user_id(name) for name in ("ana", "ben", "cara"))
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+async def qimctl(suite: Suite, *arguments: str, stdin: str = "") -> Ended:
+    environment = {**os.environ, "QIM_CONFIG": str(suite.paths.client_config), "COLUMNS": "200"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "qim_admin.cli",
+        *arguments,
+        env=environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
+    return Ended(process.returncode or 0, out.decode(), err.decode())
+
+
+async def new_group(gateway: GatewayClient, name: str, *members: UserId) -> ConversationId:
+    return (await gateway.as_actor(TENANT, ANA).create_group(members, group=group_id(name))).group
+
+
+async def test_people_are_added_by_name_and_by_uuid_and_shown_by_name(
+    gateway: GatewayClient, admin_suite: Suite
+) -> None:
+    await new_group(gateway, "qimctl-names")
+    added = await qimctl(admin_suite, "membership", "add", "qimctl-names", "ben", show(CARA))
+    assert added.code == 0, added.err
+    assert added.out == "added 2 of 2 people, qimctl-names: version 2, seq 1, 3 members\n"
+    listed = await qimctl(admin_suite, "group", "members", "qimctl-names")
+    assert {"ben", show(CARA)} <= {line.split()[0] for line in listed.out.splitlines()}
+    shown = await qimctl(admin_suite, "group", "show", "qimctl-names")
+    assert "membership version     2" in shown.out
+
+
+async def test_json_is_complete_and_has_uuids(gateway: GatewayClient, admin_suite: Suite) -> None:
+    group = await new_group(gateway, "qimctl-json", BEN)
+    changed = (await qimctl(admin_suite, "membership", "remove", "qimctl-json", "ben", "--output", "json")).json
+    (call,) = changed["calls"]
+    assert (changed["group"], changed["people"], changed["changed_count"]) == (show(group), 1, 1)
+    assert {key: call[key] for key in ("group", "membership_version", "seq", "member_count", "changed_count")} == {
+        "group": show(group),
+        "membership_version": 2,
+        "seq": 1,
+        "member_count": 1,
+        "changed_count": 1,
+    }
+    members = (await qimctl(admin_suite, "-o", "json", "group", "members", show(group))).json
+    assert members == {
+        "group": show(group),
+        "membership_version": 2,
+        "member_count": 1,
+        "members": [{"user": show(ANA), "role": "owner", "joined_at": 0, "state": "member", "left_at": 0}],
+    }
+    details = (await qimctl(admin_suite, "group", "show", show(group), "-o", "json")).json
+    assert (details["owner"], details["head_seq"], details["settings"]["newcomer"]) == (show(ANA), 1, "since_join")
+
+
+async def test_a_file_is_split_into_calls_of_1000(gateway: GatewayClient, admin_suite: Suite, tmp_path: Path) -> None:
+    await new_group(gateway, "qimctl-file")
+    people = tmp_path / "people.txt"
+    people.write_text("# 2,100 people, one of them twice\n" + "".join(f"p{n}\n" for n in range(2100)) + "p7\n")
+    added = await qimctl(admin_suite, "membership", "add", "qimctl-file", "--file", str(people), "--output", "json")
+    assert [call["changed_count"] for call in added.json["calls"]] == [1000, 1000, 100]
+    assert [call["seq"] for call in added.json["calls"]] == [1, 2, 3]
+    listed = await qimctl(admin_suite, "group", "members", "qimctl-file", "--output", "json")
+    assert listed.json["member_count"] == 2101
+    removed = await qimctl(admin_suite, "membership", "remove", "qimctl-file", "-f", "-", stdin="p1\np2\n")
+    assert removed.out == "removed 2 of 2 people, qimctl-file: version 5, seq 4, 2,099 members\n"
+
+
+async def test_a_refusal_names_its_reason_and_ends_with_1(gateway: GatewayClient, admin_suite: Suite) -> None:
+    await new_group(gateway, "qimctl-refused", BEN)
+    refused = await qimctl(admin_suite, "membership", "remove", "qimctl-refused", "ana")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("OWNER_CANNOT_LEAVE: ")
+    initiator = await qimctl(
+        admin_suite, "membership", "add", "qimctl-refused", "cara", "--initiator", "ana", "-o", "json"
+    )
+    assert initiator.code == 1
+    error = json.loads(initiator.err)["error"]
+    assert (error["reason"], error["fields"][0]["field"]) == ("INVALID_ARGUMENT", "initiator_user_id")
+
+
+async def test_an_unknown_group_and_a_foreign_tenant_are_refused(admin_suite: Suite) -> None:
+    unknown = await qimctl(admin_suite, "group", "show", "qimctl-nowhere")
+    assert (unknown.code, unknown.err.split(":")[0]) == (1, "PERMISSION_DENIED")
+    foreign = await qimctl(admin_suite, "group", "show", "qimctl-nowhere", "--tenant", "9")
+    assert (foreign.code, foreign.err.split(":")[0]) == (1, "TENANT_NOT_ALLOWED")
+
+
+async def test_what_was_done_before_a_refusal_is_reported_with_it(gateway: GatewayClient, admin_suite: Suite) -> None:
+    await new_group(gateway, "qimctl-partly", *(user_id(f"p{n}") for n in range(999)))
+    # The owner is in the second call of two.
+    people = "".join(f"p{n}\n" for n in range(1000)) + "ana\n"
+    ended = await qimctl(admin_suite, "membership", "remove", "qimctl-partly", "-f", "-", "-o", "json", stdin=people)
+    assert ended.code == 0, ended.err
+    assert [call["changed_count"] for call in ended.json["calls"]] == [999, 1]

@@ -1,0 +1,110 @@
+"""Lists, cursors and conversation sets of the redis backend, on a real Valkey."""
+
+from __future__ import annotations
+
+import pytest
+from tests.integration.session.conftest import Store
+from tests.support.dispatch import TENANT, group, user
+
+from qim_common.ids import ConversationId, DeviceId
+from qim_common.keys import PersonKeys
+from qim_session.commands.register import Registrar
+from qim_session.domain.cursors import Cursor
+from qim_session.domain.entries import ProjectionEntry
+from qim_session.domain.list_pages import ListPosition
+
+ANA, BEN = user(1), user(2)
+PHONE, LAPTOP = DeviceId(b"p" * 16), DeviceId(b"l" * 16)
+pytestmark = pytest.mark.server
+
+
+def entry(conversation: int, time_ms: int, person: int = 1) -> ProjectionEntry:
+    return ProjectionEntry(TENANT, user(person), group(conversation), time_ms)
+
+
+async def page(
+    store: Store, limit: int, *, below: ListPosition | None = None, above: ListPosition | None = None
+) -> list[ConversationId]:
+    rows = await store.people.page(TENANT, ANA, below=below, above=above, limit=limit)
+    return [row.conversation for row in rows]
+
+
+async def test_a_page_is_newest_first_and_ends_at_its_bounds(store: Store) -> None:
+    await store.projection.project([entry(number, 100 + number) for number in range(1, 6)], None)
+    assert await page(store, 2) == [group(5), group(4)]
+    below, above = ListPosition(104, group(4)), ListPosition(101, group(1))
+    assert await page(store, 10, below=below, above=above) == [group(3), group(2)]
+
+
+async def test_conversations_of_one_moment_are_paged_without_loss(store: Store) -> None:
+    await store.projection.project([entry(number, 100) for number in range(1, 101)], None)
+    seen: list[ConversationId] = []
+    below: ListPosition | None = None
+    while rows := await store.people.page(TENANT, ANA, below=below, above=None, limit=7):
+        seen += [row.conversation for row in rows]
+        below = rows[-1]
+    assert seen == [group(number) for number in range(100, 0, -1)]
+
+
+async def test_the_list_of_nobody_is_empty(store: Store) -> None:
+    assert await page(store, 10) == []
+    assert await store.people.oldest_first(TENANT, ANA) == []
+
+
+async def test_a_mailbox_takes_the_longest_inactive_first(store: Store) -> None:
+    await store.projection.project([entry(1, 30), entry(2, 10), entry(3, 20)], None)
+    assert await store.people.oldest_first(TENANT, ANA) == [group(2), group(3), group(1)]
+
+
+@pytest.mark.parametrize(
+    ("stored", "offered", "expected"),
+    [
+        (Cursor(0, 5), Cursor(0, 6), Cursor(0, 6)),
+        (Cursor(0, 5), Cursor(0, 5), Cursor(0, 5)),
+        (Cursor(0, 5), Cursor(0, 4), Cursor(0, 5)),
+        (Cursor(0, 5), Cursor(1, 2), Cursor(1, 2)),
+        (Cursor(1, 2), Cursor(0, 9), Cursor(1, 2)),
+        (Cursor(0, 2**53 - 2), Cursor(0, 2**53 - 1), Cursor(0, 2**53 - 1)),
+    ],
+)
+async def test_a_device_cursor_only_moves_forward(
+    store: Store, stored: Cursor, offered: Cursor, expected: Cursor
+) -> None:
+    await store.people.advance_device(TENANT, ANA, PHONE, {group(1): stored})
+    moved = await store.people.advance_device(TENANT, ANA, PHONE, {group(1): offered})
+    assert moved == (expected != stored)
+    assert await store.people.device(TENANT, ANA, PHONE, [group(1), group(2)]) == {group(1): expected}
+
+
+async def test_devices_and_people_have_cursors_of_their_own(store: Store) -> None:
+    await store.people.advance_device(TENANT, ANA, PHONE, {group(1): Cursor(0, 5)})
+    assert await store.people.device(TENANT, ANA, LAPTOP, [group(1)]) == {}
+    assert await store.people.device(TENANT, BEN, PHONE, [group(1)]) == {}
+
+
+async def test_nothing_read_is_a_cursor_of_zero(store: Store) -> None:
+    assert await store.people.read_seqs(TENANT, ANA, [group(2), group(1)]) == {group(2): 0, group(1): 0}
+    assert await store.people.read_seqs(TENANT, ANA, []) == {}
+
+
+async def authority(store: Store) -> dict[bytes, bytes]:
+    key = PersonKeys(TENANT, ANA, store.topology.person_bucket(TENANT, ANA)).authority
+    flat = await store.instance.call("HGETALL", key)
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+async def test_the_registrar_writes_what_waits_and_takes_it_off_the_list(store: Store) -> None:
+    await store.projection.project([entry(1, 30), entry(2, 40)], None)
+    registrar = Registrar(store.projection, store.people, store.metrics)
+    assert await registrar.register_batch() == 2
+    assert await registrar.register_batch() == 0
+    assert await authority(store) == {
+        group(1): b"\x02" + (30).to_bytes(8, "big"),
+        group(2): b"\x02" + (40).to_bytes(8, "big"),
+    }
+
+
+async def test_what_is_registered_again_keeps_its_first_time(store: Store) -> None:
+    await store.people.register([entry(1, 30)])
+    await store.people.register([entry(1, 99)])
+    assert await authority(store) == {group(1): b"\x02" + (30).to_bytes(8, "big")}

@@ -1,0 +1,52 @@
+"""The session's scripts on a server in cluster mode, where one call may touch keys of one tag only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from tests.support.dispatch import TENANT, group, user
+from tests.support.valkey import require_valkey
+
+from qim_common.redis import Connection, RedisAddress, Script
+from qim_common.redis.script_check import check_source
+from qim_devkit.valkey import ValkeyServer
+from qim_session.backends.redis_people import ADVANCE_CURSORS
+from qim_session.backends.redis_projection import POP_PENDING, PROJECT_ENTRIES
+from qim_session.domain.cursors import Cursor
+from qim_session.domain.entries import ProjectionEntry
+
+CONVS, OTHER_CONVS = "7:{u003}:a:convs", "7:{u003}:b:convs"
+CHECKPOINTS, PENDING = "{u003}:checkpoints", "{u003}:ucs_pending"
+
+
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[Connection]:
+    """A connection to a cluster of one node that holds all slots."""
+    require_valkey()
+    with ValkeyServer(options={"cluster-enabled": "yes"}) as server:
+        connection = await Connection.open(RedisAddress.parse(server.address), name="test")
+        await connection.call("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
+        while b"cluster_state:ok" not in await connection.call("CLUSTER", "INFO"):
+            pass
+        yield connection
+        connection.close()
+        await connection.wait_closed()
+
+
+@pytest.mark.server
+async def test_the_scripts_run_in_cluster_mode(cluster: Connection) -> None:
+    packed = [ProjectionEntry(TENANT, user(number), group(1), 10).pack() for number in (1, 2)]
+    keys = [CHECKPOINTS, PENDING, CONVS, OTHER_CONVS]
+    args = ["3", "", "10-0@log", 10, packed[0], 10, packed[1]]
+    assert await cluster.call("EVAL", PROJECT_ENTRIES.source, len(keys), *keys, *args) == [0, 2]
+    assert await cluster.call("EVAL", PROJECT_ENTRIES.source, len(keys), *keys, *args) == [1, b"10-0@log"]
+    assert await cluster.call("EVAL", POP_PENDING.source, 1, PENDING, *packed) == 2
+    move = [group(1), Cursor(0, 5).pack()]
+    assert await cluster.call("EVAL", ADVANCE_CURSORS.source, 1, "7:{u003}:a:dev:p", *move) == 1
+
+
+@pytest.mark.parametrize("script", [PROJECT_ENTRIES, POP_PENDING, ADVANCE_CURSORS], ids=lambda script: script.name)
+def test_a_script_takes_every_key_from_its_keys(script: Script) -> None:
+    assert check_source(script.source) == []

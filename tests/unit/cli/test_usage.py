@@ -1,0 +1,146 @@
+"""Wrong usage of `qim` and `qimctl` ends with 2, a faulty configuration with 1; each says what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from qim_admin import cli as qimctl
+from qim_client.values import NewcomerPolicy
+from qim_devkit import cli as qim
+
+UUID = "02000000-0000-0000-0000-000000000007"
+SECTION = 'tenant = 1\ncert = "a.crt"\nkey = "a.key"\nca = "ca.crt"\n'
+Main = Callable[[Sequence[str]], None]
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "client.toml"
+    path.write_text(
+        f'[gateway]\nwriter = "127.0.0.1:1"\nsession = "127.0.0.1:1"\n{SECTION}'
+        f'[operator]\nadmin = "127.0.0.1:1"\n{SECTION}'
+    )
+    monkeypatch.setenv("QIM_CONFIG", str(path))
+    monkeypatch.delenv("QIM_AS", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    return path
+
+
+def end(main: Main, arguments: Sequence[str]) -> object:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["group", "show"], "GROUP"),
+        (["group", "show", "hikers"], "is not a UUID"),
+        (["group", "show", "01000000-0000-0000-0000-000000000007"], "is not a group id"),
+        (["membership", "add", UUID], "name people"),
+        (["membership", "add", UUID, "ben"], "is not a UUID"),
+        (["membership", "add", UUID, UUID, "--initiator", "x"], "--initiator: is not a UUID"),
+        (["membership", "add", UUID, UUID, "--owner", "03000000-0000-0000-0000-000000000007"], "people added"),
+        (["membership", "add", UUID, "--file", "nowhere.txt"], "cannot be read"),
+        (["membership", "remove", UUID, UUID, "--leaver-history", "some"], "until-left or none"),
+        (["group", "show", UUID, "--tenant", "0"], "--tenant"),
+        (["group", "show", UUID, "--timeout", "0"], "--timeout"),
+        (["group", "show", UUID, "--output", "xml"], "--output"),
+        (["unknown"], "unknown"),
+    ],
+)
+def test_wrong_usage_of_qimctl(
+    config: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert end(qimctl.main, arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["list"], "QIM_AS"),
+        (["--as", "-ana", "list"], "does not begin"),
+        (["--as", "ana", "send", "hikers"], "TEXT"),
+        (["--as", "ana", "send", "@", "hello"], "must not be empty"),
+        (["--as", "ana", "group", "create", "hikers", "--newcomer", "last:0"], "last:N"),
+        (["--as", "ana", "group", "create", "hikers", "--newcomer", "last:1000000001"], "last:N"),
+        (["--as", "ana", "group", "create", "hikers", "--newcomer", "some"], "last:N"),
+        (["--as", "ana", "group", "create", "hikers", "--rejoin", "some"], "--rejoin"),
+        (["--as", "ana", "history", "hikers", "--limit", "1001"], "--limit"),
+        (["--as", "ana", "history", "hikers", "--from", "-1"], "--from"),
+        (["--as", "ana", "leave", "@ben"], "does not begin"),
+        (["id", ""], "must not be empty"),
+    ],
+)
+def test_wrong_usage_of_qim(config: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    assert end(qim.main, arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_of_ids_is_read_line_by_line_and_the_bad_line_named(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    people = tmp_path / "people.txt"
+    people.write_text(f"# the hikers\n\n{UUID}\nnobody\n")
+    assert end(qimctl.main, ["membership", "add", UUID, "--file", str(people)]) == 2
+    assert "people.txt line 4: is not a UUID" in capsys.readouterr().err
+
+
+def test_a_file_without_ids_is_wrong_usage(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    people = tmp_path / "people.txt"
+    people.write_text("# nobody\n")
+    assert end(qimctl.main, ["membership", "add", UUID, "--file", str(people)]) == 2
+    assert "name people" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [(qimctl.main, ["group", "show", UUID]), (qim.main, ["--as", "ana", "list"])],
+    ids=["qimctl", "qim"],
+)
+def test_without_a_configuration_both_say_what_to_run(
+    main: Main,
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("QIM_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert end(main, arguments) == 1
+    assert "make up" in capsys.readouterr().err
+
+
+def test_a_refusal_is_one_json_object_where_json_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = tmp_path / "absent.toml"
+    assert end(qimctl.main, ["group", "show", UUID, "--config", str(absent), "--output", "json"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert json.loads(captured.err)["error"]["reason"] == "CONFIGURATION"
+
+
+def test_an_id_is_printed_without_a_suite(capsys: pytest.CaptureFixture[str]) -> None:
+    assert end(qim.main, ["id", "ana", "--kind", "user"]) == 0
+    assert capsys.readouterr().out == "16d153a5-2ca1-a8ee-51ab-fc8a2d6f41c8\n"
+    assert end(qim.main, ["id", "ana", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["user"] == "16d153a5-2ca1-a8ee-51ab-fc8a2d6f41c8"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("since-join", (NewcomerPolicy.SINCE_JOIN, 0)),
+        ("all", (NewcomerPolicy.ALL, 0)),
+        ("last:100", (NewcomerPolicy.LAST_N, 100)),
+    ],
+)
+def test_newcomer_policies_as_typed(text: str, expected: tuple[NewcomerPolicy, int]) -> None:
+    assert qim.parse_newcomer(text) == expected
