@@ -82,7 +82,9 @@ class Measured:
 class Rig:
     """Groups and load generators on a running writer."""
 
-    def __init__(self, suite: Suite, loads: list[LoadProcess], client: GatewayClient, groups: dict[str, UserId]) -> None:
+    def __init__(
+        self, suite: Suite, loads: list[LoadProcess], client: GatewayClient, groups: dict[str, UserId]
+    ) -> None:
         self._suite = suite
         self._loads = loads
         self._client = client

@@ -189,8 +189,8 @@ class AnotherWriter(ServiceProcess):
 
     def __init__(self, suite: Suite, settings: dict[str, str]) -> None:
         ports = allocate(("", "health", "metrics"), {})
-        self.address, health, metrics = (f"127.0.0.1:{port}" for port in ports.values())
-        own = {"QIM_LISTEN": self.address, "QIM_HEALTH_LISTEN": health, "QIM_METRICS_LISTEN": metrics}
+        self.address, health, self.metrics = (f"127.0.0.1:{port}" for port in ports.values())
+        own = {"QIM_LISTEN": self.address, "QIM_HEALTH_LISTEN": health, "QIM_METRICS_LISTEN": self.metrics}
         environment = suite.environment("writer") | own | settings
         log = suite.paths.log(f"writer-{ports['']}")
         super().__init__("another writer", MODULES["writer"], environment, log, health)

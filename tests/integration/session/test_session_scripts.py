@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,7 +10,7 @@ import pytest_asyncio
 from tests.support.dispatch import TENANT, group, user
 from tests.support.valkey import require_valkey
 
-from qim_common.redis import Connection, RedisAddress, Script
+from qim_common.redis import Argument, Connection, RedisAddress, Script
 from qim_common.redis.script_check import check_source
 from qim_devkit.valkey import ValkeyServer
 from qim_session.backends.redis_people import ADVANCE_CURSORS
@@ -28,8 +29,8 @@ async def cluster() -> AsyncIterator[Connection]:
     with ValkeyServer(options={"cluster-enabled": "yes"}) as server:
         connection = await Connection.open(RedisAddress.parse(server.address), name="test")
         await connection.call("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
-        while b"cluster_state:ok" not in await connection.call("CLUSTER", "INFO"):
-            pass
+        while b"cluster_state:ok" not in await connection.call("CLUSTER", "INFO"):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
         yield connection
         connection.close()
         await connection.wait_closed()
@@ -38,12 +39,12 @@ async def cluster() -> AsyncIterator[Connection]:
 @pytest.mark.server
 async def test_the_scripts_run_in_cluster_mode(cluster: Connection) -> None:
     packed = [ProjectionEntry(TENANT, user(number), group(1), 10).pack() for number in (1, 2)]
-    keys = [CHECKPOINTS, PENDING, CONVS, OTHER_CONVS]
-    args = ["3", "", "10-0@log", 10, packed[0], 10, packed[1]]
+    keys: list[Argument] = [CHECKPOINTS, PENDING, CONVS, OTHER_CONVS]
+    args: list[Argument] = ["3", "", "10-0@log", 10, packed[0], 10, packed[1]]
     assert await cluster.call("EVAL", PROJECT_ENTRIES.source, len(keys), *keys, *args) == [0, 2]
     assert await cluster.call("EVAL", PROJECT_ENTRIES.source, len(keys), *keys, *args) == [1, b"10-0@log"]
     assert await cluster.call("EVAL", POP_PENDING.source, 1, PENDING, *packed) == 2
-    move = [group(1), Cursor(0, 5).pack()]
+    move: list[Argument] = [group(1), Cursor(0, 5).pack()]
     assert await cluster.call("EVAL", ADVANCE_CURSORS.source, 1, "7:{u003}:a:dev:p", *move) == 1
 
 

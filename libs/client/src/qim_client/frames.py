@@ -11,7 +11,7 @@ from typing import Final
 import grpc
 
 from qim.writer.v1 import writer_pb2, writer_pb2_grpc
-from qim_common.errors import RemoteError, from_rpc_error
+from qim_common.errors import QimError, RemoteError, from_rpc_error
 
 MAX_FRAME_ITEMS: Final = 256
 """Messages, and actors, of one frame (contracts.md, "Services")."""
@@ -30,16 +30,22 @@ class FrameStream:
         try:
             await self._call.write(frame)
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+            raise _end_of(error) from error
         except asyncio.InvalidStateError as error:
             raise RemoteError(code=grpc.StatusCode.UNAVAILABLE, message="the stream has ended") from error
+        except asyncio.CancelledError:
+            self._raise_if_closed()
+            raise
 
     async def read(self) -> writer_pb2.SendMessagesResponse | None:
         """The next answer; None when the server ended the stream with OK. Raises QimError when it ended otherwise."""
         try:
             answer = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+            raise _end_of(error) from error
+        except asyncio.CancelledError:
+            self._raise_if_closed()
+            raise
         if isinstance(answer, writer_pb2.SendMessagesResponse):
             return answer
         return None
@@ -51,3 +57,21 @@ class FrameStream:
     def cancel(self) -> None:
         """End the stream at once; frames in flight have an unknown outcome."""
         self._call.cancel()
+
+    def _raise_if_closed(self) -> None:
+        """Raises where it is the channel that was closed (its certificate was renewed), and not this task's cancel."""
+        task = asyncio.current_task()
+        if self._call.cancelled() and (task is None or not task.cancelling()):
+            raise RemoteError(code=grpc.StatusCode.UNAVAILABLE, message="the stream's channel was closed")
+
+
+def _end_of(error: grpc.aio.AioRpcError) -> QimError:
+    """Why a stream ended.
+
+    INTERNAL without a reason is none of the server's answers: grpc.aio makes it of a write that meets the stream's end,
+    and of a reset stream. What was written has an unknown outcome then, as with UNAVAILABLE.
+    """
+    end = from_rpc_error(error)
+    if end.code is grpc.StatusCode.INTERNAL and not end.reason:
+        return RemoteError(code=grpc.StatusCode.UNAVAILABLE, message=f"the stream was cut off: {end.message}")
+    return end

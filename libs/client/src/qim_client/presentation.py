@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any, Final
 
 from qim_common.errors import QimError, Reason
@@ -23,6 +23,17 @@ _HINTS: Final[Mapping[str, str]] = {
     "UNIMPLEMENTED": "This version of the service cannot do that yet.",
 }
 """What a person at a command line can do, beyond the error's own words."""
+
+
+CONFIGURATION: Final = "CONFIGURATION"
+"""The reason that a faulty client configuration has on the command line; no service answers it."""
+
+
+class OutputFormat(StrEnum):
+    """How answers are printed."""
+
+    TABLE = "table"
+    JSON = "json"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

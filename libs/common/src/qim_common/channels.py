@@ -51,11 +51,12 @@ class MtlsChannel:
     def __init__(
         self, target: str, material: TlsMaterial, *, options: ChannelOptions = (), server_name: str | None = None
     ) -> None:
-        override = [("grpc.ssl_target_name_override", server_name)] if server_name else []
+        override = {"grpc.ssl_target_name_override": server_name} if server_name else {}
         self.channel = grpc.aio.secure_channel(
             target,
             grpc.ssl_channel_credentials(material.roots, material.key, material.cert),
-            options=[*_OPTIONS, *override, *options],
+            # Of two options with one name gRPC takes the first, so each name is given once.
+            options=[*{**dict(_OPTIONS), **override, **dict(options)}.items()],
         )
         self._stubs: dict[Callable[[grpc.aio.Channel], Any], Any] = {}
 

@@ -30,6 +30,8 @@ MAX_TENANT = 2**64 - 1
 ZERO_ID = bytes(ID_BYTES)
 CUSTOM_TYPE_RESERVED = "qim."
 
+_CONTROL_HEAD = struct.Struct(">B16sH")
+
 
 class ConversationKind(IntEnum):
     """The first byte of a conversation id."""
@@ -147,7 +149,17 @@ def membership_event_message_id(
 def control_body(op: MembershipOp, actor: bytes, people: Iterable[bytes]) -> bytes:
     """The body of a membership event: op u8, actor u128be, n u16be, n times user u128be, ascending."""
     ordered = sorted(set(people))
-    return struct.pack(">B16sH", op, actor, len(ordered)) + b"".join(ordered)
+    return _CONTROL_HEAD.pack(op, actor, len(ordered)) + b"".join(ordered)
+
+
+def parse_control_body(body: bytes) -> tuple[MembershipOp, bytes, tuple[UserId, ...]]:
+    """Operation, actor (16 bytes) and people of a membership event; raises struct.error or ValueError."""
+    op, actor, count = _CONTROL_HEAD.unpack_from(body)
+    start = _CONTROL_HEAD.size
+    if len(body) != start + count * ID_BYTES:
+        raise ValueError("the body of a membership event has another length")
+    people = tuple(UserId(body[at : at + ID_BYTES]) for at in range(start, len(body), ID_BYTES))
+    return MembershipOp(op), actor, people
 
 
 def uuid7() -> bytes:

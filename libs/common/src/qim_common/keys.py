@@ -40,6 +40,11 @@ class BucketKeys:
         return f"{{b{self.bucket:03d}}}:memlog"
 
     @cached_property
+    def retained(self) -> str:
+        """Set: the groups of this bucket that have a retention by age, each tenant u64 and conversation."""
+        return f"{{b{self.bucket:03d}}}:retained"
+
+    @cached_property
     def idem(self) -> tuple[str, str, str]:
         """Hashes: idempotency entries, generation modulo 3."""
         one, two, three = (f"{{b{self.bucket:03d}}}:idem{n}" for n in range(IDEMPOTENCY_KEYS))
@@ -83,6 +88,11 @@ class ConversationKeys:
     def grpchg(self) -> str:
         """Stream: what changed with version V, under the id `V-0`."""
         return self.prefix + "grpchg"
+
+    @cached_property
+    def grplog(self) -> str:
+        """Stream: changes without a seq and who made them, under the id `revision-0`."""
+        return self.prefix + "grplog"
 
     @cached_property
     def msgcseq(self) -> str:

@@ -29,11 +29,11 @@ from qim_client import (
     RejoinHistory,
 )
 from qim_client.names import NameKind, derived_id, parse_name
-from qim_client.presentation import hoist_options, printable
+from qim_client.presentation import OutputFormat, hoist_options, printable
 from qim_common.errors import InvalidArgument
 from qim_common.ids import MAX_TENANT, show
 from qim_devkit import cli_drawing as drawing
-from qim_devkit.cli_session import OutputFormat, Session
+from qim_devkit.cli_session import Session
 
 GLOBAL_OPTIONS: Final = frozenset({"--as", "--config", "--device", "--tenant", "--output", "-o", "--timeout"})
 MAX_LAST_N: Final = 1_000_000_000
@@ -121,7 +121,8 @@ def create(
     )
     target, people = session.group(group), [session.user(text) for text in members or ()]
     created = session.run(lambda actor: actor.create_group(people, group=target, settings=settings))
-    words = f"{session.name_of_conversation(created.group)}: {created.member_count:,} members, version 1"
+    count = drawing.counted(created.member_count, "member", "members")
+    words = f"{session.name_of_conversation(created.group)}: {count}, version {created.membership_version}"
     session.show(created, lambda: [Text(words)])
 
 
@@ -137,7 +138,7 @@ def members(context: typer.Context, group: GroupArgument) -> None:
     found = session.run(read)
     session.show(
         {"group": target, "member_count": len(found), "members": found},
-        lambda: [drawing.members_table(found, session.name_of), Text(f"{len(found):,} members")],
+        lambda: [drawing.members_table(found, session.name_of), Text(drawing.counted(len(found), "member", "members"))],
     )
 
 
@@ -223,7 +224,9 @@ def mailbox(
 
     page = session.run(read)
     state = "acknowledged" if ack else "not acknowledged"
-    words = f"{len(page.entries):,} entries, {state}" + (", and there is more" if page.more else "")
+    words = f"{drawing.counted(len(page.entries), 'entry', 'entries')}, {state}" + (
+        ", and there is more" if page.more else ""
+    )
     session.show(
         page,
         lambda: [

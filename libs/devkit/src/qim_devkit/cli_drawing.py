@@ -90,9 +90,8 @@ def visible_lines(visible: VisibleRange) -> list[Text | Table]:
     """What somebody may read, in words, then their stays."""
     if visible.ranges:
         count = sum(item.last - item.first + 1 for item in visible.ranges)
-        words = (
-            f"visible: {listed(seqs(item) for item in visible.ranges)} ({count:,} {'seq' if count == 1 else 'seqs'})"
-        )
+        stretches = listed(seqs(item) for item in visible.ranges)
+        words = f"visible: {stretches} ({counted(count, 'seq', 'seqs')})"
     else:
         words = "visible: nothing"
     lines: list[Text | Table] = [Text(words)]
@@ -106,6 +105,11 @@ def visible_lines(visible: VisibleRange) -> list[Text | Table]:
 def seqs(item: SeqRange) -> str:
     """One seq, or the first and the last."""
     return str(item.first) if item.first == item.last else f"{item.first} to {item.last}"
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """`1 seq`, `4,836 seqs`."""
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def clock(time_ms: int) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
@@ -16,21 +15,12 @@ from qim_client.actor import ActorClient
 from qim_client.config import ClientConfig, ClientConfigError, GatewayProfile
 from qim_client.gateway import GatewayClient
 from qim_client.namebook import FILE_NAME, NameBook
-from qim_client.presentation import Refusal, as_json, explain, printable
+from qim_client.presentation import CONFIGURATION, OutputFormat, Refusal, as_json, explain, printable
 from qim_common.errors import InvalidArgument, QimError
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
 from qim_common.start import StartRefusedError
 
 Answer = TypeVar("Answer")
-CONFIGURATION: Final = "CONFIGURATION"
-"""The reason that a faulty client configuration has on the command line; no service answers it."""
-
-
-class OutputFormat(StrEnum):
-    """How answers are printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 class Session:
@@ -50,8 +40,8 @@ class Session:
         timeout: float,
     ) -> None:
         self.output = output
-        self._console = Console(highlight=False, markup=False, soft_wrap=True)
-        self._errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._errors = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
         self._config = config
         self._me = me
         self._device = device

@@ -11,10 +11,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from qim_admin.cli_session import OutputFormat, Session, chunks
+from qim_admin.cli_session import Session, chunks
 from qim_client import GroupDetails, LeaverHistory, Member, MembershipResult, OperatorClient
 from qim_client.operators import MAX_PAGE, MAX_PEOPLE
-from qim_client.presentation import as_json, explain, hoist_options
+from qim_client.presentation import OutputFormat, as_json, explain, hoist_options
 from qim_common.errors import QimError
 from qim_common.ids import MAX_TENANT, ConversationId, UserId
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -16,21 +15,12 @@ from rich.console import Console
 from qim_client.config import ClientConfig, ClientConfigError, OperatorProfile
 from qim_client.namebook import FILE_NAME, NameBook
 from qim_client.operators import OperatorClient
-from qim_client.presentation import Refusal, explain, printable
+from qim_client.presentation import CONFIGURATION, OutputFormat, Refusal, explain, printable
 from qim_common.errors import InvalidArgument, QimError
 from qim_common.ids import ConversationId, TenantId, UserId, parse_group, parse_shown, parse_user, show
 from qim_common.start import StartRefusedError
 
 Answer = TypeVar("Answer")
-CONFIGURATION = "CONFIGURATION"
-"""The reason that a faulty client configuration has on the command line; no service answers it."""
-
-
-class OutputFormat(StrEnum):
-    """How answers are printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 class Session:
@@ -38,8 +28,8 @@ class Session:
 
     def __init__(self, config: Path | None, tenant: int | None, output: OutputFormat, timeout: float) -> None:
         self.output = output
-        self.console = Console(highlight=False, markup=False, soft_wrap=True)
-        self._errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self.console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._errors = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
         self._config = config
         self._tenant = tenant
         self._timeout = timeout

@@ -6,9 +6,11 @@ from qim.membership.v1 import membership_pb2_grpc
 from qim.writer.v1 import group_control_pb2_grpc, internal_pb2_grpc, writer_pb2_grpc
 from qim_common.bindings import Bindings
 from qim_common.config import WriterSettings, load
+from qim_common.errors import BackendUnavailable
 from qim_common.redis import Instance, ScriptLoader, check_instance, verify_topology
 from qim_common.server.harness import ServerHarness
 from qim_common.server.runtime import run_service
+from qim_common.start import StartRefusedError
 from qim_common.telemetry.logs import configure_logging
 from qim_common.tokens import TokenSigner
 from qim_common.topology import Topology
@@ -33,16 +35,19 @@ _MS_PER_HOUR = 3_600_000
 async def open_store(settings: WriterSettings) -> RedisStore:
     """The Redis instances, checked and connected.
 
-    Raises UnsafeRedis, TopologyMismatch and the other refusals of `qim_common.redis`; BackendUnavailable."""
+    Raises StartRefusedError: UnsafeRedis, TopologyMismatch, an instance that does not answer."""
     topology = Topology(settings.commit_addrs, settings.commit_buckets, settings.installation_id)
     instances = [
         Instance(address, name="writer", instance_position=position)
         for position, address in enumerate(topology.addresses)
     ]
-    for instance in instances:
-        instance.on_connected += [check_instance, ScriptLoader(SCRIPTS)]
-        await instance.start()
-    await verify_topology(instances, topology)
+    try:
+        for instance in instances:
+            instance.on_connected += [check_instance, ScriptLoader(SCRIPTS)]
+            await instance.start()
+        await verify_topology(instances, topology)
+    except BackendUnavailable as error:
+        raise StartRefusedError(f"{error}; start Redis or mend QIM_REDIS_ADDR and QIM_MESSAGE_STORE_ADDRS") from error
     return RedisStore(instances, topology, retention_ms=int(settings.dispatch_retention_hours * _MS_PER_HOUR))
 
 

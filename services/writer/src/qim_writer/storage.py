@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from qim_common.errors import QimError
 from qim_common.ids import ConversationId, TenantId, UserId
-from qim_common.records import Record
+from qim_common.records import Record, StateChange
 from qim_writer.domain.changes import ChangePlan, GroupState
+from qim_writer.domain.explain import Event
 from qim_writer.domain.members import Change
-from qim_writer.domain.policy import Policy
+from qim_writer.domain.policy import Policy, PolicyChange
 from qim_writer.domain.stays import Person, Stay
 from qim_writer.domain.visible import Line, UnreadSpan
+
+CHANGES_PEOPLE_MAX: Final = 100_000
+"""People that the changes of one answer name, but for the first change: about 2 MiB on the wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,8 @@ class MembershipStore(Protocol):
         ...
 
     async def changes_since(self, group: Conversation, version: int, limit: int) -> Changes | None:
-        """At most `limit` changes after `version`; None for an unknown group. Raises as `members_at`."""
+        """At most `limit` changes after `version`, fewer where they name more than `CHANGES_PEOPLE_MAX` people; None for
+        an unknown group. Raises as `members_at`."""
         ...
 
 
@@ -193,10 +198,106 @@ class MessageStore(Protocol):
         """The records of these seqs, in their order; those that are not there are left out."""
         ...
 
+    async def records_of_many(
+        self, tenant: TenantId, wanted: Sequence[tuple[ConversationId, Sequence[int]]]
+    ) -> list[list[Record]]:
+        """The same for many conversations at once, in their order."""
+        ...
+
     async def foreign_events(self, conversation: Conversation, first: int, last: int, own: frozenset[int]) -> list[int]:
         """The seqs of CONCERNED events in `[first, last]` whose version is not among `own`, ascending."""
         ...
 
+    async def event(self, conversation: Conversation, seq: int) -> Event | None:
+        """What is kept of a control message, also when its record is gone; None for other seqs."""
+        ...
+
+    async def events(self, conversation: Conversation, after: int, limit: int) -> list[Change]:
+        """At most `limit` membership events after a seq, oldest first, as their records tell; those whose record was
+        removed have no people."""
+        ...
+
     async def unread(self, tenant: TenantId, spans: Sequence[tuple[ConversationId, UnreadSpan, bytes]]) -> list[int]:
         """For each conversation the ordinary messages of others in the span; the bytes are the person's ordinal."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """A group as it was right after a change without a seq: the answer that repeats are given."""
+
+    revision: int
+    version: int
+    count: int
+    head: int
+    floor: int
+    generation: int
+    created_ms: int
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class StateRecord:
+    """One change without a seq, and who made it. `payload` is the packed policy, or the floor as u48."""
+
+    revision: int
+    change: StateChange
+    time_ms: int
+    version: int
+    head: int
+    maker: str
+    payload: bytes
+
+
+class GroupStateStore(Protocol):
+    """Changes without a seq: settings, owner, freeze, floor and own clear points (design.md, "Words": state entry)."""
+
+    async def stored_answer(self, conversation: Conversation, key: IdempotencyKey) -> bytes | None:
+        """The packed first answer of a known id. Raises IdempotencyKeyReused."""
+        ...
+
+    async def change_policy(
+        self, group: Conversation, change: PolicyChange, maker: str, key: IdempotencyKey
+    ) -> GroupSnapshot | None:
+        """Replaces the policy; None when it is no longer the planned one.
+
+        Raises PermissionDenied, NewOwnerNotMember, IdempotencyKeyReused, RequestTooOld."""
+        ...
+
+    async def raise_floor(
+        self, group: Conversation, upto: int, policy: Policy, maker: str, key: IdempotencyKey | None
+    ) -> GroupSnapshot | None:
+        """Moves the floor up to `upto` (0: the head), if the policy is still this one; else None.
+
+        Raises PermissionDenied, IdempotencyKeyReused, RequestTooOld."""
+        ...
+
+    async def clear_own(self, conversation: Conversation, user: UserId, upto: int, key: IdempotencyKey) -> int:
+        """Moves a person's clear point up to `upto` (0: everything they have); the clear point afterwards.
+
+        Raises PermissionDenied, IdempotencyKeyReused, RequestTooOld."""
+        ...
+
+    def snapshot(self, answer: bytes) -> GroupSnapshot:
+        """A stored answer of `change_policy` or `raise_floor`."""
+        ...
+
+    def clear_point(self, answer: bytes) -> int:
+        """A stored answer of `clear_own`."""
+        ...
+
+    async def state_records(self, group: Conversation, after_revision: int, limit: int) -> list[StateRecord]:
+        """At most `limit` changes after a revision, oldest first."""
+        ...
+
+    async def trim(self, conversation: Conversation) -> bool:
+        """Removes up to 1,000 records at or below the floor; whether there are more."""
+        ...
+
+    async def retained_groups(self, bucket: int) -> list[Conversation]:
+        """The groups of a bucket that have a retention by age."""
+        ...
+
+    async def newest_seq_before(self, group: Conversation, time_ms: int) -> tuple[int, Policy] | None:
+        """The newest seq committed at or before `time_ms`, at least the floor, and the policy; None for no group."""
         ...

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Cell = TypeVar("Cell")
+
+GROUPED: Final = ","
+UNGROUPED: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,9 @@ class Run(Generic[Cell]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class Stretch:
+    """The seqs `first` to `last`, both included, in `width` columns."""
+
     first: int
     last: int
     width: int
@@ -31,10 +36,16 @@ class _Stretch:
 
 @dataclass(frozen=True, slots=True)
 class SeqLine:
-    """The seqs from 1 to `head` on a line of characters."""
+    """The seqs from 1 to `head` on a line of characters.
 
-    stretches: tuple[_Stretch, ...]
+    Attributes:
+        labels: seq to what happened there.
+        grouping: between the thousands of a number.
+    """
+
+    stretches: tuple[Stretch, ...]
     labels: Mapping[int, str]
+    grouping: str = GROUPED
 
     @property
     def head(self) -> int:
@@ -47,55 +58,76 @@ class SeqLine:
         return sum(stretch.width for stretch in self.stretches)
 
     def row(self, cell_of: Callable[[int], Cell]) -> list[Run[Cell]]:
-        """The line with each stretch as `cell_of` says of its first seq; every edge of what is drawn is an edge here."""
+        """The line with each stretch as `cell_of` says of its first seq. Whatever is drawn begins and ends at edges."""
         return [Run(cell_of(stretch.first), stretch.width) for stretch in self.stretches]
 
     def numbers(self) -> str:
         """The seqs at which stretches begin, and the head at the right end."""
-        text = "".join(f"{stretch.first:,}".ljust(stretch.width) for stretch in self.stretches)
-        head = f"{self.head:,}"
-        return f"{text[: self.width - len(head)]}{head}"
-
-    def axis(self, *, corner: str, tick: str, rule: str, gap: str) -> str:
-        """The line itself, with a tick at each edge, and a gap in the first stretch, which is by far the longest."""
-        parts = [tick + rule * (stretch.width - 1) for stretch in self.stretches]
-        middle = self.stretches[0].width // 2
-        text = parts[0][:middle] + gap + parts[0][middle + len(gap) :] + "".join(parts[1:])
-        return f"{corner[0]}{text[1:-1]}{corner[1]}"
+        starts = {stretch.first: f"{stretch.first:{self.grouping}}" for stretch in self.stretches}
+        head = f"{self.head:{self.grouping}}"
+        return f"{self._placed(starts)[: self.width - len(head)]}{head}"
 
     def names(self) -> str:
         """What happened at the seqs at which stretches begin."""
-        return "".join(self.labels.get(stretch.first, "").ljust(stretch.width) for stretch in self.stretches)
+        return self._placed(self.labels)
+
+    def axis(self, *, corners: str, tick: str, rule: str, gap: str) -> str:
+        """The line itself: a tick at each edge, and `gap` in the longest stretch."""
+        longest = max(self.stretches, key=lambda stretch: stretch.last - stretch.first)
+        parts: list[str] = []
+        for stretch in self.stretches:
+            part = tick + rule * (stretch.width - 1)
+            if stretch is longest and stretch.width > len(gap) + 2:
+                middle = (stretch.width - len(gap) + 1) // 2
+                part = part[:middle] + gap + part[middle + len(gap) :]
+            parts.append(part)
+        return f"{corners[0]}{''.join(parts)[1:-1]}{corners[1]}"
+
+    def _placed(self, texts: Mapping[int, str]) -> str:
+        """Each text where the stretch that begins with its seq begins."""
+        columns = [" "] * self.width
+        at = 0
+        for stretch in self.stretches:
+            text = texts.get(stretch.first, "")[: self.width - at]
+            columns[at : at + len(text)] = text
+            at += stretch.width
+        return "".join(columns)
 
 
-def seq_line(edges: Iterable[int], head: int, width: int, events: Mapping[int, Sequence[str]]) -> SeqLine:
+def seq_line(edges: Iterable[int], head: int, width: int, events: Mapping[int, tuple[str, str]]) -> SeqLine:
     """The line from 1 to `head` in `width` columns.
 
     Args:
         edges: seqs at which something begins or ends to be so; those outside of 2 to `head` are left out.
-        events: seq to what happened there, in versions from the longest to the shortest; the longest ones that fit
-            together are taken.
+        events: seq, from 1 to `head`, to what happened there, in words and in short; where the words have no room, the
+            short ones are taken, and then numbers without commas.
 
-    Raises ValueError when not even the numbers fit.
+    Raises ValueError when not even those fit.
     """
-    starts = [1, *sorted({edge for edge in edges if 1 < edge <= head} | {seq for seq in events if 1 < seq <= head})]
+    starts = sorted({1, *events, *(edge for edge in edges if 1 < edge <= head)})
     bounds = list(zip(starts, [*(start - 1 for start in starts[1:]), head], strict=True))
-    versions = max((len(texts) for texts in events.values()), default=1)
-    for version in range(versions):
-        labels = {seq: texts[min(version, len(texts) - 1)] for seq, texts in events.items()}
-        needed = [_needed(first, last, head, labels.get(first, "")) for first, last in bounds]
+    words = {seq: long for seq, (long, _) in events.items()}
+    short = {seq: text for seq, (_, text) in events.items()}
+    for labels, grouping in ((words, GROUPED), (short, GROUPED), (short, UNGROUPED)):
+        needed = _needed(bounds, labels, grouping)
         if sum(needed) <= width:
             break
     else:
         raise ValueError(f"the seq line needs at least {sum(needed)} columns, not {width}")
     widths = _share(needed, [log2(last - first + 2) for first, last in bounds], width)
-    stretches = (_Stretch(first, last, columns) for (first, last), columns in zip(bounds, widths, strict=True))
-    return SeqLine(tuple(stretches), labels)
+    stretches = (Stretch(first, last, columns) for (first, last), columns in zip(bounds, widths, strict=True))
+    return SeqLine(tuple(stretches), labels, grouping)
 
 
-def _needed(first: int, last: int, head: int, label: str) -> int:
-    numbers = len(f"{first:,}") + 1 + (len(f"{head:,}") if last == head else 0)
-    return max(numbers, len(label) + 1)
+def _needed(bounds: Sequence[tuple[int, int]], labels: Mapping[int, str], grouping: str) -> list[int]:
+    """Columns for each stretch's number, and for its label, which may reach over the stretches up to the next one."""
+    needed = [len(f"{first:{grouping}}") + 1 for first, _ in bounds]
+    needed[-1] += len(f"{bounds[-1][1]:{grouping}}")
+    labelled = [at for at, (first, _) in enumerate(bounds) if first in labels]
+    for at, end in zip(labelled, [*labelled[1:], len(bounds)], strict=False):
+        missing = len(labels[bounds[at][0]]) + 1 - sum(needed[at:end])
+        needed[end - 1] += max(missing, 0)
+    return needed
 
 
 def _share(needed: Sequence[int], weights: Sequence[float], width: int) -> list[int]:

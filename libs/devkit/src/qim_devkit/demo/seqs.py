@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from qim_client import SeqRange
 
@@ -71,3 +71,6 @@ class Seqs:
         """In words: "1 to 4,815 and 4,880 to 4,900"; "none" for the empty set."""
         words = [f"{r.first:,}" if r.first == r.last else f"{r.first:,} to {r.last:,}" for r in self.ranges]
         return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words) or "none"
+
+
+NO_SEQS: Final = Seqs()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from qim_client import MemberState, Stay
 from qim_devkit.demo.chapter import Policy
-from qim_devkit.demo.seqs import Seqs
+from qim_devkit.demo.seqs import NO_SEQS, Seqs
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
     """A mailbox's seqs of one conversation, and those of them that come without their bodies now."""
 
-    seqs: Seqs = Seqs()
-    withheld: Seqs = Seqs()
+    seqs: Seqs = NO_SEQS
+    withheld: Seqs = NO_SEQS
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,3 @@ def in_or_out(sight: Sight) -> TableSight:
     No part of qim: it is worked out here from whether the person is in the group and where the group stands.
     """
     return TableSight(sight, Seqs.between(1, sight.head) if sight.present else Seqs())
-
-
-def renamed(sight: Sight, label: str) -> Sight:
-    """The same view under another label."""
-    return replace(sight, label=label)

@@ -120,7 +120,9 @@ class ConversationState(_message.Message):
 
     @_builtins.property
     def preview(self) -> _types_pb2.Message:
-        """The message `head_seq`, with `with_preview`."""
+        """The message `head_seq`, with `with_preview`; without its body once the
+        previews of one answer pass 2 MiB.
+        """
 
     def __init__(
         self,

@@ -92,11 +92,12 @@ class DispatchConsumer:
             BackendUnavailable: an instance does not answer.
         """
         partitions = self._dispatch.partitions if partitions is None else partitions
-        bounds = await self._dispatch.bounds(partitions)
         try:
             stored = await self._projector.load(partitions)
         except ValueError as error:
             raise DispatchLogRefused(f"a stored checkpoint cannot be read: {error}") from None
+        # Only then the logs: a checkpoint that another consumer moves meanwhile must not seem to be beyond its log.
+        bounds = await self._dispatch.bounds(partitions)
         refused: list[str] = []
         gaps: list[tuple[int, Gap]] = []
         for partition, log in zip(partitions, bounds, strict=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -18,6 +19,9 @@ from qim_writer.storage import Conversation, Facts, MembershipStore, MessageStor
 PAGE_MAX: Final = 1_000
 ANSWER_BYTES: Final = 2 * 1024 * 1024
 """An answer holds messages up to about this size; what is left is asked for again."""
+
+READ_AT_ONCE: Final = 100
+"""Records of one read of the store: a page of large messages does not load what its answer has no room for."""
 
 SEQ_MAX: Final = 2**53 - 1
 
@@ -82,9 +86,9 @@ class History:
         conversation, facts, _, visible = await self.range(actor, conversation_id)
         older = direction is Direction.OLDER
         seqs = visible.older(from_seq, limit + 1) if older else visible.newer(from_seq, limit + 1)
-        records, rest = fit(await self._messages.records(conversation, seqs[:limit]))
+        records, left = await self._fitting(conversation, seqs[:limit])
         beyond = seqs[limit] if len(seqs) > limit else 0
-        return HistoryPage(records, rest[0].seq if rest else beyond, visible, facts, conversation)
+        return HistoryPage(records, left[0] if left else beyond, visible, facts, conversation)
 
     async def named(self, actor: Actor, conversation_id: bytes, seqs: Sequence[int]) -> NamedMessages:
         """GetMessages: those that are visible, each once. Raises InvalidArgument, TooManyItems, PermissionDenied."""
@@ -96,16 +100,37 @@ class History:
             raise InvalidArgument("seqs", "must be seqs, from 1")
         conversation, facts, _, visible = await self.range(actor, conversation_id)
         wanted = sorted({seq for seq in seqs if seq in visible})
-        records, rest = fit(await self._messages.records(conversation, wanted))
-        return NamedMessages(records, tuple(record.seq for record in rest), facts, conversation)
+        records, left = await self._fitting(conversation, wanted)
+        return NamedMessages(records, left, facts, conversation)
+
+    async def _fitting(
+        self, conversation: Conversation, seqs: Sequence[int]
+    ) -> tuple[tuple[Record, ...], tuple[int, ...]]:
+        """The records that one answer has room for, at least one, and the seqs that are left."""
+        taken: list[Record] = []
+        size = 0
+        async with aclosing(records_in_parts(self._messages, conversation, seqs)) as records:
+            async for seq, record in records:
+                if record is None:
+                    continue
+                size += answer_bytes(record)
+                if size > ANSWER_BYTES and taken:
+                    return tuple(taken), tuple(seqs[seqs.index(seq) :])
+                taken.append(record)
+        return tuple(taken), ()
 
 
-def fit(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
-    """The records that one answer has room for, at least one, and the rest."""
-    everything = tuple(records)
-    size = 0
-    for index, record in enumerate(everything):
-        size += len(record.tail.body) + 200
-        if size > ANSWER_BYTES and index:
-            return everything[:index], everything[index:]
-    return everything, ()
+def answer_bytes(record: Record) -> int:
+    """About what a message takes in an answer."""
+    return len(record.tail.body) + 200
+
+
+async def records_in_parts(
+    messages: MessageStore, conversation: Conversation, seqs: Sequence[int]
+) -> AsyncGenerator[tuple[int, Record | None], None]:
+    """Each seq with its record, None where it is gone; read in parts, so that who stops early loads little."""
+    for start in range(0, len(seqs), READ_AT_ONCE):
+        part = seqs[start : start + READ_AT_ONCE]
+        found = {record.seq: record for record in await messages.records(conversation, part)}
+        for seq in part:
+            yield seq, found.get(seq)

@@ -11,11 +11,10 @@ from qim_common.errors import InvalidArgument, PermissionDenied
 from qim_common.identity import Actor, Principal
 from qim_common.ids import TenantId, UserId, parse_conversation, parse_group, parse_tenant
 from qim_common.tokens import TokenSigner
-from qim_writer.domain.stays import Stay
+from qim_writer.domain.stays import VERSION_MAX, Stay
 from qim_writer.storage import Changes, Conversation, Facts, MembershipStore
 
 PAGE_MAX: Final = 1_000
-CHUNK_PEOPLE: Final = 1_000
 MEMBERS_PAGE: Final = "MembersPage"
 LIST_MEMBERS: Final = "ListMembers"
 
@@ -94,6 +93,8 @@ class Members:
         Direct conversations have version 1 for ever. Raises InvalidArgument, PermissionDenied (no such
         conversation), MembershipVersionExpired."""
         conversation = Conversation(parse_tenant(tenant), parse_conversation(conversation_id, "group_id"))
+        if not 1 <= version <= VERSION_MAX:
+            raise InvalidArgument("membership_version", "must be from 1 to the group's present version")
         if shard is not None and shard >= self._buckets:
             raise InvalidArgument("target_shard", f"must be from 0 to {self._buckets - 1}")
         async for entries in self._store.members_at(conversation, version, shard):

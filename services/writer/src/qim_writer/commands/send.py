@@ -23,9 +23,9 @@ from qim_common.ids import (
 )
 from qim_common.records import CUSTOM_TYPE_MAX_BYTES, RecordType, pack_tail
 from qim_writer.domain.idempotency import RequestClass, entry_field
+from qim_writer.domain.stays import VERSION_MAX
 from qim_writer.storage import Conversation, IdempotencyKey, Send, SendSink
 
-VERSION_MAX: Final = 2**48 - 1
 _DIGEST_OFFSET: Final = 1 + 3 * 16
 """Where the content of a record's tail begins: after type, sender, device and message id, which the key holds."""
 

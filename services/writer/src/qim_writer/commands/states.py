@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import Final
 
 from qim_common.errors import InvalidArgument, TooManyItems
-from qim_common.ids import ConversationId, TenantId, parse_conversation, parse_tenant, parse_user
+from qim_common.ids import ConversationId, parse_conversation, parse_tenant, parse_user
 from qim_common.records import Record, RecordType
+from qim_writer.commands.history import ANSWER_BYTES, answer_bytes, records_in_parts
 from qim_writer.domain.stays import Person
 from qim_writer.domain.visible import (
     UnreadSpan,
@@ -24,7 +26,6 @@ from qim_writer.storage import Conversation, Facts, MembershipStore, MessageStor
 
 CONVERSATIONS_MAX: Final = 500
 ENTRIES_MAX: Final = 1_000
-ANSWER_BYTES: Final = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +103,18 @@ class PersonStates:
             (ids[index], unread_span(person, fact.line, queries[index][1]), person.ordinal)
             for index, fact, person in known
         ]
-        unread, states = await asyncio.gather(
-            self._messages.unread(tenant, spans),
-            asyncio.gather(*(self._state(tenant, ids[i], fact, person, with_preview) for i, fact, person in known)),
+        views = [_View(fact, person, with_preview=with_preview) for _, fact, person in known]
+        wanted = [(ids[index], view.seqs) for (index, _, _), view in zip(known, views, strict=True)]
+        unread, records = await asyncio.gather(
+            self._messages.unread(tenant, spans), self._messages.records_of_many(tenant, wanted)
         )
         found: list[ConversationState | None] = [None] * len(ids)
-        for (index, _, _), count, state in zip(known, unread, states, strict=True):
-            found[index] = state(count)
+        room = ANSWER_BYTES
+        for (index, _, _), view, count, read in zip(known, views, unread, records, strict=True):
+            state = view.state(Conversation(tenant, ids[index]), count, read, room)
+            room -= 0 if state.preview is None else len(state.preview.tail.body)
+            found[index] = state
         return list(zip(ids, found, strict=True))
-
-    async def _state(
-        self, tenant: TenantId, conversation_id: ConversationId, facts: Facts, person: Person, with_preview: bool
-    ) -> _StateOf:
-        conversation = Conversation(tenant, conversation_id)
-        visible = visible_range(person, facts.line) if may_read(person) else Visible((), 0)
-        newest = newest_delivered(person, facts)
-        head = visible.head
-        wanted = {seq for seq in (newest, head if with_preview else 0) if seq}
-        records = {record.seq: record for record in await self._messages.records(conversation, sorted(wanted))}
-        last = records[newest].time_ms if newest in records else facts.created_ms
-        return _StateOf(conversation, facts, person, visible, records.get(head) if with_preview else None, newest, last)
 
     async def delivered(
         self, tenant_id: int, user_id: bytes, conversation_id: bytes, after: int, limit: int
@@ -137,22 +130,21 @@ class PersonStates:
         person = facts.person
         seqs, more = await self._delivered_seqs(conversation, person, facts, after, limit)
         visible = visible_range(person, facts.line) if may_read(person) else Visible((), 0)
-        records = {record.seq: record for record in await self._messages.records(conversation, seqs)}
         entries: list[Record | Withheld] = []
         size, taken = 0, after
-        for seq in seqs:
-            record = records.get(seq)
-            if record is not None and (seq in visible or _own_event(record, person)):
-                size += len(record.tail.body) + 200
-                if size > ANSWER_BYTES and entries:
-                    more = True
-                    break
-                entries.append(record)
-            elif entries and isinstance(last := entries[-1], Withheld) and last.last == seq - 1:
-                entries[-1] = Withheld(last.first, seq)
-            else:
-                entries.append(Withheld(seq, seq))
-            taken = seq
+        async with aclosing(records_in_parts(self._messages, conversation, seqs)) as records:
+            async for seq, record in records:
+                if record is not None and (seq in visible or _own_event(record, person)):
+                    size += answer_bytes(record)
+                    if size > ANSWER_BYTES and entries:
+                        more = True
+                        break
+                    entries.append(record)
+                elif entries and isinstance(last := entries[-1], Withheld) and last.last == seq - 1:
+                    entries[-1] = Withheld(last.first, seq)
+                else:
+                    entries.append(Withheld(seq, seq))
+                taken = seq
         return Delivered(conversation, tuple(entries), taken, more, facts.generation)
 
     async def _delivered_seqs(
@@ -168,30 +160,35 @@ class PersonStates:
         return seqs, False
 
 
-@dataclass(frozen=True, slots=True)
-class _StateOf:
-    """A state that lacks its unread count."""
+class _View:
+    """What one person sees of one conversation, before its records are read."""
 
-    conversation: Conversation
-    facts: Facts
-    person: Person
-    visible: Visible
-    preview: Record | None
-    newest: int
-    last_activity_ms: int
+    def __init__(self, facts: Facts, person: Person, *, with_preview: bool) -> None:
+        self._facts = facts
+        self._person = person
+        self._visible = visible_range(person, facts.line) if may_read(person) else Visible((), 0)
+        self._newest = newest_delivered(person, facts)
+        self._preview = self._visible.head if with_preview else 0
+        self.seqs = sorted({seq for seq in (self._newest, self._preview) if seq})
 
-    def __call__(self, unread: int) -> ConversationState:
+    def state(self, conversation: Conversation, unread: int, read: Sequence[Record], room: int) -> ConversationState:
+        """The state; a preview with more than `room` bytes goes without its body."""
+        records = {record.seq: record for record in read}
+        newest = records.get(self._newest)
+        preview = records.get(self._preview)
+        if preview is not None and len(preview.tail.body) > room:
+            preview = replace(preview, tail=replace(preview.tail, body=b""))
         return ConversationState(
-            conversation=self.conversation,
-            facts=self.facts,
-            person=self.person,
-            visible=self.visible,
-            head=self.visible.head,
+            conversation=conversation,
+            facts=self._facts,
+            person=self._person,
+            visible=self._visible,
+            head=self._visible.head,
             unread=unread,
-            preview=self.preview,
-            newest_delivered=self.newest,
-            last_activity_ms=self.last_activity_ms,
-            upper=upper_bound(self.person, self.facts.line),
+            preview=preview,
+            newest_delivered=self._newest,
+            last_activity_ms=self._facts.created_ms if newest is None else newest.time_ms,
+            upper=upper_bound(self._person, self._facts.line),
         )
 
 

@@ -15,10 +15,11 @@ from qim_common.ids import MembershipOp, UserId
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one version changed; `users` ascending. `actor` is empty for an operator's."""
+    """What one version changed; `users` ascending. `actor` is all zero for an operator's. `op` is None, and nobody is
+    named, where all that told it was removed."""
 
     version: int
-    op: MembershipOp
+    op: MembershipOp | None
     seq: int
     time_ms: int
     actor: bytes
@@ -31,7 +32,7 @@ class Undo:
     def __init__(self, version: int) -> None:
         self.version = version
         self.seen = version
-        self._first: dict[bytes, MembershipOp] = {}
+        self._first: dict[bytes, MembershipOp | None] = {}
 
     def add(self, changes: Iterable[tuple[Change, Iterable[bytes]]]) -> None:
         """Take note of changes after `seen`, in order; each with the entries of its people. For each person the first

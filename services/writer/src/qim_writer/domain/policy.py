@@ -8,8 +8,10 @@ from enum import IntEnum
 
 from qim_common.errors import InvalidArgument
 from qim_common.ids import ZERO_ID, UserId
+from qim_common.records import StateChange
 
 LAST_N_MAX = 1_000_000_000
+RETENTION_DAYS_MAX = 36_500
 EVERYTHING = -1
 """`history_back` of somebody who may read from the first message on."""
 
@@ -80,8 +82,8 @@ class GroupSettings:
             raise InvalidArgument(
                 "settings.broadcast_max_members", f"must be from 0 to {limits.broadcast_max_members}: it only lowers"
             )
-        if self.retention_days:
-            raise InvalidArgument("settings.retention_days", "must be 0: this version removes nothing by age")
+        if not 0 <= self.retention_days <= RETENTION_DAYS_MAX:
+            raise InvalidArgument("settings.retention_days", f"must be from 0 to {RETENTION_DAYS_MAX}")
         return self
 
 
@@ -130,3 +132,13 @@ class Policy:
             retention_days=retention,
         )
         return cls(settings, UserId(owner), bool(frozen))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """A policy that is to replace another. `member` must be in the group when it does (a new owner)."""
+
+    what: StateChange
+    before: Policy
+    after: Policy
+    member: UserId | None = None

@@ -14,6 +14,9 @@ _STAY = struct.Struct(">B6s6s6s6s6s")
 _CURRENT = struct.Struct(">BB3s6s6s6s6s6s6s")
 _CURRENT_VERSION = 1
 
+VERSION_MAX = 2**48 - 1
+"""The largest membership version that the packed values hold."""
+
 
 class StayState(IntEnum):
     """Whether a stay is open, and how it ended; the numbers are those of the wire's MemberState."""

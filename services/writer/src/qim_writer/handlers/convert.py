@@ -89,7 +89,7 @@ def change_of(change: Change) -> types_pb2.MembershipChange:
     """A membership change."""
     return types_pb2.MembershipChange(
         version=change.version,
-        op=types_pb2.MembershipOp.ValueType(change.op),
+        op=types_pb2.MembershipOp.ValueType(change.op or 0),
         seq=change.seq,
         time_ms=change.time_ms,
         user_ids=change.users,

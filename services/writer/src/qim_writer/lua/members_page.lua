@@ -4,7 +4,7 @@
 --
 -- KEYS   grpmeta, grpmem, grpcur, grpchg
 -- ARGV   [1] lower bound, [2] upper bound (as of ZRANGEBYLEX), [3] page size, [4] 1 = with the newest stays,
---        [5] changes after this version are returned, at most 500 ('': none)
+--        [5] changes after this version are returned, at most 100 ('': none)
 -- Returns { version, count, policy, change log's low watermark, members, stays, changes }; version is false where there
 --        is no conversation
 -- Status codes: none
@@ -17,6 +17,6 @@ if ARGV[4] == '1' and #members > 0 then
   stays = redis.call('HMGET', KEYS[3], unpack(users))
 end
 if ARGV[5] ~= '' then
-  changes = redis.call('XRANGE', KEYS[4], string.format('%.0f-0', tonumber(ARGV[5]) + 1), '+', 'COUNT', 500)
+  changes = redis.call('XRANGE', KEYS[4], string.format('%.0f-0', tonumber(ARGV[5]) + 1), '+', 'COUNT', 100)
 end
 return { m[1], m[2], m[3], m[4], members, stays, changes }

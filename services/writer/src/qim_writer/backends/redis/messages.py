@@ -7,10 +7,13 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from qim_common.ids import ConversationId, TenantId
+from qim_common.ids import ConversationId, TenantId, parse_control_body
 from qim_common.keys import SENDER_SEGMENT, sender_segment
 from qim_common.records import Audience, Record, unpack_record
+from qim_common.redis import Argument, checked
 from qim_writer.backends.redis.store import COUNT_UNREAD, RedisStore
+from qim_writer.domain.explain import Event
+from qim_writer.domain.members import Change
 from qim_writer.domain.visible import UnreadSpan
 from qim_writer.storage import Conversation
 
@@ -34,6 +37,25 @@ class RedisMessageStore:
         values = await self._store.instances[place.instance].call("HMGET", place.keys.msgrec, *seqs)
         return [unpack_record(seq, value) for seq, value in zip(seqs, values, strict=True) if value is not None]
 
+    async def records_of_many(
+        self, tenant: TenantId, wanted: Sequence[tuple[ConversationId, Sequence[int]]]
+    ) -> list[list[Record]]:
+        """See the Protocol. One pipeline an instance."""
+        found: list[list[Record]] = [[] for _ in wanted]
+        by_instance: dict[int, list[tuple[int, str, Sequence[int]]]] = {}
+        for index, (conversation, seqs) in enumerate(wanted):
+            if seqs:
+                place = self._store.place(tenant, conversation)
+                by_instance.setdefault(place.instance, []).append((index, place.keys.msgrec, seqs))
+        for instance, reads in by_instance.items():
+            commands: list[tuple[Argument, ...]] = [("HMGET", key, *seqs) for _, key, seqs in reads]
+            replies = checked(await self._store.instances[instance].pipeline(commands))
+            for (index, _, seqs), values in zip(reads, replies, strict=True):
+                found[index] = [
+                    unpack_record(seq, value) for seq, value in zip(seqs, values, strict=True) if value is not None
+                ]
+        return found
+
     async def foreign_events(self, conversation: Conversation, first: int, last: int, own: frozenset[int]) -> list[int]:
         """See the Protocol."""
         place = self._store.place(conversation.tenant, conversation.id)
@@ -43,6 +65,35 @@ class RedisMessageStore:
             seq, version, audience = _CONTROL.unpack(member)
             if audience == Audience.CONCERNED and int.from_bytes(version, "big") not in own:
                 events.append(int.from_bytes(seq, "big"))
+        return events
+
+    async def event(self, conversation: Conversation, seq: int) -> Event | None:
+        """See the Protocol."""
+        place = self._store.place(conversation.tenant, conversation.id)
+        found = await self._store.instances[place.instance].call("ZRANGE", place.keys.msgctl, seq, seq, "BYSCORE")
+        if not found:
+            return None
+        _, version, audience = _CONTROL.unpack(found[0])
+        return Event(int.from_bytes(version, "big"), Audience(audience))
+
+    async def events(self, conversation: Conversation, after: int, limit: int) -> list[Change]:
+        """See the Protocol."""
+        place = self._store.place(conversation.tenant, conversation.id)
+        members = await self._store.instances[place.instance].call(
+            "ZRANGE", place.keys.msgctl, f"({after}", "+inf", "BYSCORE", "LIMIT", 0, limit
+        )
+        known = [_CONTROL.unpack(member) for member in members]
+        seqs = [int.from_bytes(seq, "big") for seq, _, _ in known]
+        records = {record.seq: record for record in await self.records(conversation, seqs)}
+        events = []
+        for seq, (_, version, _) in zip(seqs, known, strict=True):
+            record = records.get(seq)
+            made = int.from_bytes(version, "big")
+            if record is None:
+                events.append(Change(made, None, seq, 0, b"", ()))
+            else:
+                op, actor, people = parse_control_body(record.tail.body)
+                events.append(Change(made, op, seq, record.time_ms, actor, people))
         return events
 
     async def unread(self, tenant: TenantId, spans: Sequence[tuple[ConversationId, UnreadSpan, bytes]]) -> list[int]:

@@ -10,6 +10,7 @@ from qim_common.errors import (
     GroupFrozen,
     IdempotencyKeyReused,
     MembershipChanged,
+    NewOwnerNotMember,
     PermissionDenied,
     QimError,
     RequestTooOld,
@@ -27,6 +28,7 @@ class Status(IntEnum):
     TOO_OLD = 5
     NEED_SEGMENT = 6
     EXISTS = 7
+    NOT_MEMBER = 8
 
 
 REFUSALS: Mapping[Status, type[QimError]] = {
@@ -36,6 +38,7 @@ REFUSALS: Mapping[Status, type[QimError]] = {
     Status.REUSED: IdempotencyKeyReused,
     Status.TOO_OLD: RequestTooOld,
     Status.EXISTS: GroupAlreadyExists,
+    Status.NOT_MEMBER: NewOwnerNotMember,
 }
 """The refusals that callers hear of; NEED_SEGMENT is the backend's own business."""
 

@@ -22,6 +22,12 @@ PLAN_FACTS = load_script("qim_writer", "plan_facts")
 CONVERSATION_FACTS = load_script("qim_writer", "conversation_facts")
 MEMBERS_PAGE = load_script("qim_writer", "members_page")
 COUNT_UNREAD = load_script("qim_writer", "count_unread")
+STORED_ANSWER = load_script("qim_writer", "stored_answer")
+CHANGE_POLICY = load_script("qim_writer", "change_policy")
+RAISE_FLOOR = load_script("qim_writer", "raise_floor")
+CLEAR_OWN = load_script("qim_writer", "clear_own")
+TRIM_RECORDS = load_script("qim_writer", "trim_records")
+RETENTION_FLOOR = load_script("qim_writer", "retention_floor")
 SCRIPTS: tuple[Script, ...] = (
     SEND,
     CREATE_GROUP,
@@ -30,6 +36,12 @@ SCRIPTS: tuple[Script, ...] = (
     CONVERSATION_FACTS,
     MEMBERS_PAGE,
     COUNT_UNREAD,
+    STORED_ANSWER,
+    CHANGE_POLICY,
+    RAISE_FLOOR,
+    CLEAR_OWN,
+    TRIM_RECORDS,
+    RETENTION_FLOOR,
 )
 
 

@@ -1,7 +1,5 @@
 """Client CPU per call: `Connection` against redis-py's asyncio client and its pipeline, in one run on one server.
 
-    python bench/redis_connection.py
-
 Two shapes: a small command, and the script call of a group commit (storage.md, "Speed"): 770 arguments of 100 bytes.
 CPU is user and system time of this process only; the server's is not in it. Takes less than ten seconds.
 """
@@ -15,9 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import redis.asyncio
-import uvloop
-from rich.console import Console
-from rich.table import Table
 
 from qim_common.redis import Argument, Connection, RedisAddress
 from qim_devkit.valkey import ValkeyServer
@@ -101,36 +96,39 @@ def with_client_pipeline(client: redis.asyncio.Redis, command: Sequence[Argument
     return make_calls
 
 
-async def main() -> None:
-    """Measure and print the table."""
-    table = Table(title=f"client CPU per call in us, {IN_FLIGHT} in flight, best of {ROUNDS} rounds")
+@dataclass(frozen=True, slots=True)
+class ClientCost:
+    """Microseconds of this process's CPU per call, by shape."""
+
+    client: str
+    cpu_us: dict[str, float]
+
+
+async def connection(*, quick: bool) -> list[ClientCost]:
+    """Measures every client with every shape. Raises ValkeyStartError."""
+    scale = 4 if quick else 1
+    shapes = [
+        Shape("PING", ("PING",), 3200 // scale),
+        Shape(f"EVALSHA, {BATCH_ARGUMENTS} x {ARGUMENT_BYTES} bytes", (), 320 // scale),
+    ]
     with ValkeyServer() as server:
-        connection = await Connection.open(RedisAddress.parse(server.address), name="bench")
+        own = await Connection.open(RedisAddress.parse(server.address), name="bench")
         client = redis.asyncio.Redis(host=server.host, port=server.port, protocol=2, max_connections=2 * IN_FLIGHT)
-        sha1 = (await connection.call("SCRIPT", "LOAD", SCRIPT)).decode()
-        arguments = [bytes(ARGUMENT_BYTES)] * BATCH_ARGUMENTS
-        shapes = [
-            Shape("PING", ("PING",), 3200),
-            Shape(f"EVALSHA, {BATCH_ARGUMENTS} x {ARGUMENT_BYTES} bytes", ("EVALSHA", sha1, 0, *arguments), 320),
-        ]
-        table.add_column("client")
-        for shape in shapes:
-            table.add_column(shape.name, justify="right")
+        sha1 = (await own.call("SCRIPT", "LOAD", SCRIPT)).decode()
+        call: tuple[Argument, ...] = ("EVALSHA", sha1, 0, *[bytes(ARGUMENT_BYTES)] * BATCH_ARGUMENTS)
         ways: dict[str, Callable[[Sequence[Argument]], Call]] = {
-            "qim Connection.call": partial(with_connection, connection),
-            "qim Connection.pipeline": partial(with_connection_pipeline, connection),
+            "qim Connection.call": partial(with_connection, own),
+            "qim Connection.pipeline": partial(with_connection_pipeline, own),
             "redis-py asyncio": partial(with_client, client),
             "redis-py asyncio pipeline": partial(with_client_pipeline, client),
         }
+        costs = []
         for name, make in ways.items():
-            figures = [await cpu_per_call(make(shape.command), shape.calls) for shape in shapes]
-            table.add_row(name, *(f"{figure:.1f}" for figure in figures))
+            figures = {
+                shape.name: round(await cpu_per_call(make(shape.command or call), shape.calls), 1) for shape in shapes
+            }
+            costs.append(ClientCost(name, figures))
         await client.aclose()
-        connection.close()
-        await connection.wait_closed()
-    Console().print(table)
-
-
-if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
+        own.close()
+        await own.wait_closed()
+    return costs

@@ -1,0 +1,163 @@
+"""`python -m bench`: the command line of the benchmarks. `make bench` runs all of them, in less than five minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+import uvloop
+from rich.console import Console
+
+from bench.baseline import Baseline, baseline
+from bench.commit import CommitReport, CommitTimes, commit
+from bench.connection import connection
+from bench.redis_load import RedisFigures
+from bench.report import Report
+from bench.rig import BODY_BYTES, LoadOptions, Shape
+from bench.script import script
+
+SHAPES: Final = (Shape(groups=200, members=10), Shape(groups=20, members=500))
+
+app = typer.Typer(add_completion=False, help="Benchmarks of the commit path, on this machine.")
+
+
+class Output(StrEnum):
+    """How the report is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Quick = Annotated[bool, typer.Option("--quick", help="Shorter runs: the whole in less than 40 s, and less exact.")]
+Format = Annotated[Output, typer.Option("--output", help="Tables, or one JSON document.")]
+Rate = Annotated[float, typer.Option(min=100, help="Messages a second offered for the latency figures.")]
+Seconds = Annotated[float, typer.Option(min=1, help="How long the fixed rate is offered.")]
+Valkeys = Annotated[int, typer.Option(min=1, max=8, help="Embedded Valkey instances.")]
+Gateways = Annotated[int, typer.Option(min=1, max=8, help="Load generator processes.")]
+Streams = Annotated[int, typer.Option(min=1, max=64, help="SendMessages streams of each load generator.")]
+Tick = Annotated[float, typer.Option(min=1, max=100, help="Milliseconds whose messages travel in one frame.")]
+Groups = Annotated[int, typer.Option(min=0, help="Groups of one shape instead of the two usual ones; with --members.")]
+Members = Annotated[int, typer.Option(min=1, max=1000, help="Members of each group; with --groups.")]
+Profile = Annotated[str, typer.Option(help="Prefix of files for the load generator's cProfile figures.")]
+
+
+@app.command("commit")
+def commit_command(
+    rate: Rate = 10_000,
+    seconds: Seconds = 30,
+    valkeys: Valkeys = 1,
+    gateways: Gateways = 1,
+    streams: Streams = 2,
+    tick_ms: Tick = 2.0,
+    groups: Groups = 0,
+    members: Members = 10,
+    profile: Profile = "",
+    quick: Quick = False,
+    output: Format = Output.TABLE,
+) -> None:
+    """The commit path end to end, with a raw baseline before it."""
+    options = LoadOptions(valkeys, gateways, streams, tick_ms, profile)
+    shapes = (Shape(groups, members),) if groups else SHAPES
+
+    async def measure() -> Report:
+        plain = await _baseline(quick=quick)
+        reports = await _commit(shapes, options, _times(rate, seconds, quick=quick))
+        return Report(options, baseline=plain, commit=reports)
+
+    _finish(measure, output)
+
+
+@app.command("script")
+def script_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
+    """The send script alone, batched and message by message, over 200 groups and in one."""
+
+    async def measure() -> Report:
+        return Report(LoadOptions(), script=await _script(quick=quick))
+
+    _finish(measure, output)
+
+
+@app.command("connection")
+def connection_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
+    """The client's CPU per call: qim's connection against redis-py."""
+
+    async def measure() -> Report:
+        return Report(LoadOptions(), connection=await connection(quick=quick))
+
+    _finish(measure, output)
+
+
+@app.command("all")
+def all_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
+    """Everything (the default)."""
+
+    async def measure() -> Report:
+        options = LoadOptions()
+        return Report(
+            options,
+            baseline=await _baseline(quick=quick),
+            commit=await _commit(SHAPES, options, _times(10_000, 30, quick=quick)),
+            script=await _script(quick=quick),
+            connection=await connection(quick=quick),
+        )
+
+    _finish(measure, output)
+
+
+@app.callback(invoke_without_command=True)
+def default(
+    context: typer.Context,
+    quick: Quick = False,
+    output: Format = Output.TABLE,
+) -> None:
+    """Runs everything when no command is named."""
+    if context.invoked_subcommand is None:
+        all_command(quick=quick, output=output)
+
+
+def _times(rate: float, seconds: float, *, quick: bool) -> CommitTimes:
+    times = CommitTimes(rate=rate, seconds=seconds, warmup_seconds=2, closed_seconds=8, step_seconds=6)
+    if quick:
+        return replace(times, seconds=min(seconds, 4), warmup_seconds=1, closed_seconds=2, step_seconds=1.5)
+    return times
+
+
+async def _baseline(*, quick: bool) -> Baseline:
+    _tell("raw baseline")
+    return await baseline(50_000 if quick else 200_000, BODY_BYTES)
+
+
+async def _commit(shapes: tuple[Shape, ...], options: LoadOptions, times: CommitTimes) -> list[CommitReport]:
+    return [await commit(shape, options, times, _tell) for shape in shapes]
+
+
+async def _script(*, quick: bool) -> list[RedisFigures]:
+    _tell("the send script alone")
+    return await script(25_600 if quick else 102_400)
+
+
+def _tell(what: str) -> None:
+    Console(stderr=True, highlight=False).print(f"[dim]{what}[/dim]")
+
+
+def _finish(measure: Callable[[], Awaitable[Report]], output: Output) -> None:
+    async def run() -> Report:
+        return await measure()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        report = runner.run(run())
+    if output is Output.JSON:
+        sys.stdout.write(report.to_json() + "\n")
+    else:
+        report.print()
+    if report.faults:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app()

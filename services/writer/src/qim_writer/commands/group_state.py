@@ -1,0 +1,148 @@
+"""Settings, ownership, freeze and floor: changes of a group that take no seq and no version.
+
+Each is planned on the group's present policy and committed if that is still the present one; what another change
+overtook is planned again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from qim_common.errors import GroupFrozen, InvalidArgument, MembershipChanged, PermissionDenied
+from qim_common.identity import Actor, Principal
+from qim_common.ids import parse_group, parse_id, parse_user
+from qim_common.records import StateChange
+from qim_writer.commands.callers import Caller, caller_of_actor, caller_of_principal
+from qim_writer.commands.history import SEQ_MAX
+from qim_writer.commands.trimming import Trimmer
+from qim_writer.domain.policy import NOBODY, GroupSettings, Limits, Policy, PolicyChange
+from qim_writer.storage import Conversation, GroupSnapshot, GroupStateStore, IdempotencyKey, MembershipStore
+
+PLANS: Final = 4
+"""The first plan and three re-plans, as for membership changes."""
+
+_Plan = Callable[[Policy], PolicyChange]
+
+
+class GroupState:
+    """The changes without a seq of this process."""
+
+    def __init__(self, membership: MembershipStore, states: GroupStateStore, trimmer: Trimmer, limits: Limits) -> None:
+        self._membership = membership
+        self._states = states
+        self._trimmer = trimmer
+        self._limits = limits
+
+    async def update_settings(
+        self, principal: Principal, request_id: bytes, group_id: bytes, settings: GroupSettings
+    ) -> tuple[Conversation, GroupSnapshot]:
+        """UpdateGroupSettings: replaces all settings. Stays that are open or closed keep what they show.
+
+        Raises InvalidArgument, PermissionDenied (no such group), MembershipChanged, IdempotencyKeyReused,
+        RequestTooOld."""
+        group = _group(principal, request_id, group_id)
+        wanted = settings.validated(self._limits)
+        caller = caller_of_principal(principal)
+        key = caller.key(group.id, request_id, b"update_settings", Policy(wanted, NOBODY).pack())
+
+        def plan(policy: Policy) -> PolicyChange:
+            return PolicyChange(StateChange.SETTINGS, policy, replace(policy, settings=wanted))
+
+        return group, await self._change(group, caller, key, plan)
+
+    async def freeze(
+        self, principal: Principal, request_id: bytes, group_id: bytes, *, frozen: bool
+    ) -> tuple[Conversation, GroupSnapshot]:
+        """FreezeGroup: on or off. Raises as `update_settings`."""
+        group = _group(principal, request_id, group_id)
+        caller = caller_of_principal(principal)
+        key = caller.key(group.id, request_id, b"freeze", bytes((frozen,)))
+
+        def plan(policy: Policy) -> PolicyChange:
+            return PolicyChange(StateChange.FROZEN, policy, replace(policy, frozen=frozen))
+
+        return group, await self._change(group, caller, key, plan)
+
+    async def transfer(
+        self, by: Actor | Principal, request_id: bytes, group_id: bytes, new_owner: bytes
+    ) -> tuple[Conversation, GroupSnapshot]:
+        """TransferOwnership, by the owner or by an operator.
+
+        Raises InvalidArgument, PermissionDenied (no such group, or the actor is not its owner), NewOwnerNotMember,
+        GroupFrozen (end users only), MembershipChanged, IdempotencyKeyReused, RequestTooOld."""
+        group = _group(by, request_id, group_id)
+        owner = parse_user(new_owner, "new_owner_user_id")
+        caller = _caller(by)
+        key = caller.key(group.id, request_id, b"transfer", owner)
+
+        def plan(policy: Policy) -> PolicyChange:
+            _require_owner(by, policy)
+            return PolicyChange(StateChange.OWNER, policy, policy.with_owner(owner), member=owner)
+
+        return group, await self._change(group, caller, key, plan)
+
+    async def clear_group(
+        self, by: Actor | Principal, request_id: bytes, group_id: bytes, upto: int
+    ) -> tuple[Conversation, GroupSnapshot]:
+        """ClearGroupHistory, by the owner or by an operator: the floor first, the records afterwards.
+
+        `upto` is clamped to the head; 0 stands for it. Raises as `transfer`."""
+        group = _group(by, request_id, group_id)
+        _check_seq(upto)
+        caller = _caller(by)
+        key = caller.key(group.id, request_id, b"clear_group", struct.pack(">Q", upto))
+        stored = await self._states.stored_answer(group, key)
+        if stored is not None:
+            return group, self._states.snapshot(stored)
+        for _ in range(PLANS):
+            policy = await self._policy(group)
+            _require_owner(by, policy)
+            snapshot = await self._states.raise_floor(group, upto, policy, caller.maker, key)
+            if snapshot is not None:
+                self._trimmer.floor_moved(group)
+                return group, snapshot
+        raise MembershipChanged
+
+    async def _change(self, group: Conversation, caller: Caller, key: IdempotencyKey, plan: _Plan) -> GroupSnapshot:
+        stored = await self._states.stored_answer(group, key)
+        if stored is not None:
+            return self._states.snapshot(stored)
+        for _ in range(PLANS):
+            change = plan(await self._policy(group))
+            snapshot = await self._states.change_policy(group, change, caller.maker, key)
+            if snapshot is not None:
+                return snapshot
+        raise MembershipChanged
+
+    async def _policy(self, group: Conversation) -> Policy:
+        facts = await self._membership.facts(group, NOBODY)
+        if facts is None:
+            raise PermissionDenied
+        return facts.policy
+
+
+def _require_owner(by: Actor | Principal, policy: Policy) -> None:
+    """End users need to own the group, and it must not be frozen; operators' calls go on."""
+    if isinstance(by, Principal):
+        return
+    if by.user != policy.owner:
+        raise PermissionDenied
+    if policy.frozen:
+        raise GroupFrozen
+
+
+def _caller(by: Actor | Principal) -> Caller:
+    return caller_of_principal(by) if isinstance(by, Principal) else caller_of_actor(by)
+
+
+def _group(by: Actor | Principal, request_id: bytes, group_id: bytes) -> Conversation:
+    parse_id(request_id, "request_id")
+    return Conversation(by.tenant, parse_group(group_id))
+
+
+def _check_seq(upto: int) -> None:
+    if upto > SEQ_MAX:
+        raise InvalidArgument("up_to_seq", "is no seq")

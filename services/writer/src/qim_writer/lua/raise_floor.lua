@@ -1,0 +1,48 @@
+#!lua
+-- Moves a group's floor up, for all: at or below it nobody reads. Readers see it at once; records are removed afterwards
+-- (trim_records.lua).
+--
+-- KEYS   grpmeta, grplog, msgcseq, meta, dispatch, idem0, idem1, idem2
+-- ARGV   [1] idempotency field ('': none, a run of the retention), [2] digest (8 bytes), [3] id time in ms (0: none),
+--        [4] scope (tenant u64 and conversation), [5] new floor (0: the head), [6] who made it, [7] policy with which the
+--        caller may do so, [8] retention of the dispatch log in ms
+-- Returns { status, answer }: the answer as in include/group_state.lua; else an empty string
+-- Status codes: qim_writer/backends/redis/status.py
+-- @include idempotency
+-- @include dispatch
+-- @include group_state
+local OK, DENIED, CHANGED, REUSED, TOO_OLD = 0, 1, 3, 4, 5
+local FLOOR = 4
+local call = redis.call
+local grpmeta, grplog, msgcseq, dispatch = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
+local scope = ARGV[4]
+local now = server_ms()
+
+local current, older, low = idem_open(KEYS[4], KEYS, 6, now)
+if ARGV[1] ~= '' then
+  local entry = idem_find(current, older, ARGV[1])
+  if entry then
+    if string.sub(entry, 1, 8) ~= ARGV[2] then return { REUSED, '' } end
+    return { OK, string.sub(entry, 9) }
+  end
+  if idem_too_old(tonumber(ARGV[3]), low) then return { TOO_OLD, '' } end
+end
+
+local m = call('HMGET', grpmeta, 'version', 'revision', 'generation', 'policy', 'count', 'floor', 'big', 'created')
+if not m[1] then return { DENIED, '' } end
+if m[4] ~= ARGV[7] then return { CHANGED, '' } end
+local version, revision, generation, floor = tonumber(m[1]), tonumber(m[2]), tonumber(m[3]), tonumber(m[6])
+local head = tonumber(call('GET', msgcseq) or 0)
+local wanted = tonumber(ARGV[5])
+if wanted == 0 or wanted > head then wanted = head end
+if wanted > floor then
+  floor, revision = wanted, revision + 1
+  call('HSET', grpmeta, 'floor', floor, 'revision', revision)
+  local payload = struct.pack('>I6', floor)
+  local time = state_entry(dispatch, scope, tonumber(m[7]), generation, version, revision, head, FLOOR, payload, now,
+    tonumber(ARGV[8]))
+  log_change(grplog, revision, FLOOR, time, version, head, ARGV[6], payload)
+end
+local answer = group_answer(revision, version, tonumber(m[5]), head, floor, generation, tonumber(m[8]), m[4])
+if ARGV[1] ~= '' then call('HSET', current, ARGV[1], ARGV[2] .. answer) end
+return { OK, answer }

@@ -1,0 +1,83 @@
+"""A TCP proxy between a client and a server that can keep the answers to itself, and cut the connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class CuttingProxy:
+    """Forwards bytes in both directions. While `swallows`, what the server sends is read and dropped, as if the network
+    had lost it: the request has gone through and its answer never comes."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = host, int(port)
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self.swallows = False
+        self.swallowed = 0
+
+    @property
+    def address(self) -> str:
+        """Where clients connect."""
+        assert self._server is not None
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def start(self) -> None:
+        """Listen on a free port of loopback."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+
+    async def cut(self) -> None:
+        """Drop all connections now; new ones are forwarded whole again."""
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        self.swallows = False
+
+    async def stop(self) -> None:
+        """Drop all connections and take no new ones."""
+        assert self._server is not None
+        self._server.close()
+        await self.cut()
+
+    async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        to_server: asyncio.StreamWriter | None = None
+        try:
+            from_server, to_server = await asyncio.open_connection(*self._target)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pump(from_client, to_server, answers=False))
+                group.create_task(self._pump(from_server, to_client, answers=True))
+        except (OSError, ExceptionGroup, asyncio.CancelledError):
+            pass  # the other end is told by its own connection ending
+        finally:
+            self._connections.discard(task)
+            for writer in (to_client, to_server):
+                if writer is not None:
+                    writer.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
+        while data := await reader.read(65_536):
+            if answers and self.swallows:
+                self.swallowed += len(data)
+                continue
+            writer.write(data)
+            await writer.drain()
+        with contextlib.suppress(OSError):
+            writer.write_eof()
+
+
+@asynccontextmanager
+async def cutting_proxy(target: str) -> AsyncIterator[CuttingProxy]:
+    """A running proxy to `target` (`host:port`)."""
+    proxy = CuttingProxy(target)
+    await proxy.start()
+    try:
+        yield proxy
+    finally:
+        await proxy.stop()
