@@ -16,8 +16,12 @@ from tests.support.valkey import require_valkey
 DEMO = ("-m", "qim_devkit.demo")
 WRONG_CHAPTER = (
     "-c",
-    "from dataclasses import replace; from qim_devkit.demo.app import main; "
-    "from qim_devkit.demo.chapter import CHAPTER; raise SystemExit(main(replace(CHAPTER, hidden_from_ben=63)))",
+    """
+from dataclasses import replace
+from qim_devkit.demo.app import main
+from qim_devkit.demo.chapter import CHAPTER
+raise SystemExit(main(replace(CHAPTER, hidden_from_ben=63)))
+""",
 )
 NO_START = (
     "-c",

@@ -152,6 +152,7 @@ class WriterSettings(ServerSettings, StoreSettings, PolicySettings):
     message_max_bytes: Annotated[int, Field(ge=1, le=1024 * 1024)] = 65_536
     group_member_limit: Annotated[int, Field(ge=1, le=100_000)] = 100_000
     group_member_limit_max: Annotated[int, Field(ge=1, le=100_000)] = 100_000
+    retention_interval_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300.0
     session_addr: TargetAddress | None = None
 
     @model_validator(mode="after")

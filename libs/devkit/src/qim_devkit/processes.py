@@ -42,6 +42,7 @@ class ServiceProcess:
         self._health = health
         self._process: asyncio.subprocess.Process | None = None
         self._log_begin = 0
+        self._has_served = False
 
     @property
     def running(self) -> bool:
@@ -63,6 +64,7 @@ class ServiceProcess:
         """
         if self.running:
             raise RuntimeError(f"{self.name} runs already")
+        self._has_served = False
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self._log_begin = output.tell()
@@ -89,6 +91,7 @@ class ServiceProcess:
             await self.kill()
             raise SuiteError(f"{self.name} did not serve within {timeout:g} s; {self.log_tail()}")
         await serving  # a fault of the probe itself is raised here
+        self._has_served = True
 
     async def _until_serving(self) -> None:
         options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200)]
@@ -111,16 +114,18 @@ class ServiceProcess:
     async def stop(self, timeout: float = 15.0) -> bool:
         """Ask it to drain and end (SIGTERM); after `timeout` seconds it is killed.
 
-        Returns whether it ended by itself with exit status 0; True if it was not running.
+        Returns whether it ended by itself with exit status 0; True if it was not running. While it starts it has
+        nothing to drain, so that the signal itself may end it.
         """
         if self._process is None or self._process.returncode is not None:
             return True
         self._process.terminate()
         try:
-            return await asyncio.wait_for(self._process.wait(), timeout) == 0
+            status = await asyncio.wait_for(self._process.wait(), timeout)
         except TimeoutError:
             await self.kill()
             return False
+        return status == 0 or (status == -signal.SIGTERM and not self._has_served)
 
     async def kill(self) -> None:
         """End it at once (SIGKILL), as a crash would. Does nothing if it does not run."""

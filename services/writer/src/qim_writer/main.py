@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from qim.membership.v1 import membership_pb2_grpc
 from qim.writer.v1 import group_control_pb2_grpc, internal_pb2_grpc, writer_pb2_grpc
 from qim_common.bindings import Bindings
@@ -15,14 +17,19 @@ from qim_common.telemetry.logs import configure_logging
 from qim_common.tokens import TokenSigner
 from qim_common.topology import Topology
 from qim_writer.backends.redis.group_commit import RedisCommitLog
+from qim_writer.backends.redis.group_state import RedisGroupStateStore
 from qim_writer.backends.redis.membership import RedisMembershipStore
 from qim_writer.backends.redis.messages import RedisMessageStore
 from qim_writer.backends.redis.store import SCRIPTS, RedisStore
 from qim_writer.commands.authorize import Authorization
 from qim_writer.commands.change_members import MemberChanges
+from qim_writer.commands.clear_history import OwnClear
+from qim_writer.commands.explain import Explain
+from qim_writer.commands.group_state import GroupState
 from qim_writer.commands.history import History
 from qim_writer.commands.members import Members
 from qim_writer.commands.states import PersonStates
+from qim_writer.commands.trimming import Retention, Trimmer
 from qim_writer.domain.policy import Limits
 from qim_writer.handlers.group_control import GroupControlHandler
 from qim_writer.handlers.internal import InternalHandler
@@ -64,7 +71,14 @@ async def serve(settings: WriterSettings) -> None:
     )
     membership, messages, commits = RedisMembershipStore(store), RedisMessageStore(store), RedisCommitLog(store)
     changes = MemberChanges(membership, limits)
-    members = Members(membership, TokenSigner(settings.token_key_file), settings.commit_buckets)
+    tokens = TokenSigner(settings.token_key_file)
+    members = Members(membership, tokens, settings.commit_buckets)
+    states = RedisGroupStateStore(store)
+    trimmer = Trimmer(states)
+    groups = GroupState(membership, states, trimmer, limits)
+    retention = Retention(
+        states, trimmer, settings.commit_buckets, interval_seconds=settings.retention_interval_seconds
+    )
     harness.add(
         membership_pb2_grpc.add_GroupMembershipServicer_to_server,
         GroupMembershipHandler(
@@ -79,11 +93,13 @@ async def serve(settings: WriterSettings) -> None:
     )
     harness.add(
         writer_pb2_grpc.add_WriterServicer_to_server,
-        WriterHandler(  # type: ignore[abstract]  # the rest answers UNIMPLEMENTED
+        WriterHandler(
             commits=commits,
             changes=changes,
             history=History(membership, messages),
             members=members,
+            groups=groups,
+            own_clear=OwnClear(membership, states),
             bindings=bindings,
             tasks=harness.tasks,
             message_max_bytes=settings.message_max_bytes,
@@ -97,12 +113,24 @@ async def serve(settings: WriterSettings) -> None:
     )
     harness.add(
         group_control_pb2_grpc.add_GroupControlServicer_to_server,
-        GroupControlHandler(  # type: ignore[abstract]  # the rest answers UNIMPLEMENTED
-            store=membership, members=members
+        GroupControlHandler(  # type: ignore[abstract]  # FindGroups answers UNIMPLEMENTED
+            store=membership,
+            members=members,
+            groups=groups,
+            questions=Explain(membership, messages, states, tokens),
+            limits=limits,
+            tasks=harness.tasks,
         ),
         service="qim.writer.v1.GroupControl",
     )
-    await harness.run([instance.close for instance in store.instances])
+    background = [asyncio.create_task(trimmer.run()), asyncio.create_task(retention.run())]
+
+    async def end_background() -> None:
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+
+    await harness.run([*(instance.close for instance in store.instances), end_background])
 
 
 def main() -> None:

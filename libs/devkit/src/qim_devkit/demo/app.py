@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import signal
 import sys
 import tempfile
 import time
@@ -54,9 +55,11 @@ def main(chapter: Chapter = CHAPTER, *, env_overrides: Mapping[str, str] | None 
         suite = Suite(Path(directory) / "suite", valkeys=2, tenants=(int(TENANT),), env_overrides=env_overrides)
         try:
             performance = asyncio.run(_perform(suite, console))
-        except InterruptedBySignal as stop:
-            console.print(f"Stopped by {stop.number.name}; everything has ended.", style="yellow")
-            return 128 + stop.number
+        except (InterruptedBySignal, KeyboardInterrupt) as stop:
+            # The latter only where Ctrl-C comes before the play has taken over the signals.
+            number = stop.number if isinstance(stop, InterruptedBySignal) else signal.SIGINT
+            console.print(f"Stopped by {number.name}; everything has ended.", style="yellow")
+            return 128 + number
         except (SuiteError, ValkeyStartError, ValkeyNotAvailable) as error:
             _print(console, verdict.failure("A process of the suite failed.", str(error)))
             return 1
@@ -100,8 +103,7 @@ def _print(console: Console, drawn: RenderableType) -> None:
         return
     with console.capture() as capture:
         console.print(drawn)
-    console.file.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
-    console.file.flush()
+    console.print(Text("\n".join(line.rstrip() for line in capture.get().splitlines())), soft_wrap=True)
 
 
 def _show(console: Console, performance: Performance, checks: list[Check], seconds: float) -> int:

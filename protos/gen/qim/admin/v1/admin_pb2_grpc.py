@@ -124,44 +124,51 @@ class GroupAdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FindGroups(self, request, context):
-        """UNIMPLEMENTED in this version, as the following methods.
+        """UNIMPLEMENTED in this version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GroupTimeline(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Membership events and changes without a seq. PAGE_TOKEN_INVALID.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainVisibility(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """May this person read this seq, did they receive it, and by which rule.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateGroupSettings(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Replaces all settings. MEMBERSHIP_CHANGED, IDEMPOTENCY_KEY_REUSED,
+        REQUEST_TOO_OLD.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TransferOwnership(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """NEW_OWNER_NOT_MEMBER and as UpdateGroupSettings.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClearGroupHistory(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Moves the floor up for all. As UpdateGroupSettings.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FreezeGroup(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """As UpdateGroupSettings.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

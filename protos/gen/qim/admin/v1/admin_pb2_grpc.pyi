@@ -34,13 +34,21 @@ class GroupAdminStub:
     ListMembers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListMembersRequest, _admin_pb2.ListMembersResponse]
     """PAGE_TOKEN_INVALID."""
     FindGroups: _aio.UnaryUnaryMultiCallable[_admin_pb2.FindGroupsRequest, _admin_pb2.FindGroupsResponse]
-    """UNIMPLEMENTED in this version, as the following methods."""
+    """UNIMPLEMENTED in this version."""
     GroupTimeline: _aio.UnaryUnaryMultiCallable[_admin_pb2.GroupTimelineRequest, _admin_pb2.GroupTimelineResponse]
+    """Membership events and changes without a seq. PAGE_TOKEN_INVALID."""
     ExplainVisibility: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExplainVisibilityRequest, _admin_pb2.ExplainVisibilityResponse]
+    """May this person read this seq, did they receive it, and by which rule."""
     UpdateGroupSettings: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateGroupSettingsRequest, _admin_pb2.GroupDetails]
+    """Replaces all settings. MEMBERSHIP_CHANGED, IDEMPOTENCY_KEY_REUSED,
+    REQUEST_TOO_OLD.
+    """
     TransferOwnership: _aio.UnaryUnaryMultiCallable[_admin_pb2.TransferOwnershipRequest, _admin_pb2.GroupDetails]
+    """NEW_OWNER_NOT_MEMBER and as UpdateGroupSettings."""
     ClearGroupHistory: _aio.UnaryUnaryMultiCallable[_admin_pb2.ClearGroupHistoryRequest, _admin_pb2.GroupDetails]
+    """Moves the floor up for all. As UpdateGroupSettings."""
     FreezeGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.FreezeGroupRequest, _admin_pb2.GroupDetails]
+    """As UpdateGroupSettings."""
 
 class GroupAdminServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -84,48 +92,56 @@ class GroupAdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.FindGroupsRequest,
         context: _aio.ServicerContext[_admin_pb2.FindGroupsRequest, _abc.Awaitable[_admin_pb2.FindGroupsResponse]],
     ) -> _abc.Awaitable[_admin_pb2.FindGroupsResponse]:
-        """UNIMPLEMENTED in this version, as the following methods."""
+        """UNIMPLEMENTED in this version."""
 
     @_abc_1.abstractmethod
     def GroupTimeline(
         self,
         request: _admin_pb2.GroupTimelineRequest,
         context: _aio.ServicerContext[_admin_pb2.GroupTimelineRequest, _abc.Awaitable[_admin_pb2.GroupTimelineResponse]],
-    ) -> _abc.Awaitable[_admin_pb2.GroupTimelineResponse]: ...
+    ) -> _abc.Awaitable[_admin_pb2.GroupTimelineResponse]:
+        """Membership events and changes without a seq. PAGE_TOKEN_INVALID."""
 
     @_abc_1.abstractmethod
     def ExplainVisibility(
         self,
         request: _admin_pb2.ExplainVisibilityRequest,
         context: _aio.ServicerContext[_admin_pb2.ExplainVisibilityRequest, _abc.Awaitable[_admin_pb2.ExplainVisibilityResponse]],
-    ) -> _abc.Awaitable[_admin_pb2.ExplainVisibilityResponse]: ...
+    ) -> _abc.Awaitable[_admin_pb2.ExplainVisibilityResponse]:
+        """May this person read this seq, did they receive it, and by which rule."""
 
     @_abc_1.abstractmethod
     def UpdateGroupSettings(
         self,
         request: _admin_pb2.UpdateGroupSettingsRequest,
         context: _aio.ServicerContext[_admin_pb2.UpdateGroupSettingsRequest, _abc.Awaitable[_admin_pb2.GroupDetails]],
-    ) -> _abc.Awaitable[_admin_pb2.GroupDetails]: ...
+    ) -> _abc.Awaitable[_admin_pb2.GroupDetails]:
+        """Replaces all settings. MEMBERSHIP_CHANGED, IDEMPOTENCY_KEY_REUSED,
+        REQUEST_TOO_OLD.
+        """
 
     @_abc_1.abstractmethod
     def TransferOwnership(
         self,
         request: _admin_pb2.TransferOwnershipRequest,
         context: _aio.ServicerContext[_admin_pb2.TransferOwnershipRequest, _abc.Awaitable[_admin_pb2.GroupDetails]],
-    ) -> _abc.Awaitable[_admin_pb2.GroupDetails]: ...
+    ) -> _abc.Awaitable[_admin_pb2.GroupDetails]:
+        """NEW_OWNER_NOT_MEMBER and as UpdateGroupSettings."""
 
     @_abc_1.abstractmethod
     def ClearGroupHistory(
         self,
         request: _admin_pb2.ClearGroupHistoryRequest,
         context: _aio.ServicerContext[_admin_pb2.ClearGroupHistoryRequest, _abc.Awaitable[_admin_pb2.GroupDetails]],
-    ) -> _abc.Awaitable[_admin_pb2.GroupDetails]: ...
+    ) -> _abc.Awaitable[_admin_pb2.GroupDetails]:
+        """Moves the floor up for all. As UpdateGroupSettings."""
 
     @_abc_1.abstractmethod
     def FreezeGroup(
         self,
         request: _admin_pb2.FreezeGroupRequest,
         context: _aio.ServicerContext[_admin_pb2.FreezeGroupRequest, _abc.Awaitable[_admin_pb2.GroupDetails]],
-    ) -> _abc.Awaitable[_admin_pb2.GroupDetails]: ...
+    ) -> _abc.Awaitable[_admin_pb2.GroupDetails]:
+        """As UpdateGroupSettings."""
 
 def add_GroupAdminServicer_to_server(servicer: GroupAdminServicer, server: _aio.Server) -> None: ...

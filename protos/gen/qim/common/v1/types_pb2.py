@@ -24,29 +24,29 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19qim/common/v1/types.proto\x12\rqim.common.v1\"\xb4\x01\n\x0fNewcomerHistory\x12\x35\n\x06policy\x18\x01 \x01(\x0e\x32%.qim.common.v1.NewcomerHistory.Policy\x12\x0e\n\x06last_n\x18\x02 \x01(\x04\"Z\n\x06Policy\x12\x16\n\x12POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11POLICY_SINCE_JOIN\x10\x01\x12\x11\n\rPOLICY_LAST_N\x10\x02\x12\x0e\n\nPOLICY_ALL\x10\x03\"\x82\x02\n\rGroupSettings\x12\x38\n\x10newcomer_history\x18\x01 \x01(\x0b\x32\x1e.qim.common.v1.NewcomerHistory\x12\x34\n\x0erejoin_history\x18\x02 \x01(\x0e\x32\x1c.qim.common.v1.RejoinHistory\x12\x34\n\x0eleaver_history\x18\x03 \x01(\x0e\x32\x1c.qim.common.v1.LeaverHistory\x12\x1d\n\x15\x62roadcast_max_members\x18\x04 \x01(\r\x12\x14\n\x0cmember_limit\x18\x05 \x01(\r\x12\x16\n\x0eretention_days\x18\x06 \x01(\r\"\xf4\x01\n\x04Stay\x12\"\n\x1ajoined_at_conversation_seq\x18\x01 \x01(\x04\x12%\n\x1dhistory_from_conversation_seq\x18\x02 \x01(\x04\x12 \n\x18left_at_conversation_seq\x18\x03 \x01(\x04\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.qim.common.v1.MemberState\x12\x15\n\rbegan_version\x18\x05 \x01(\x04\x12\x15\n\rended_version\x18\x06 \x01(\x04\x12\x15\n\rkeeps_earlier\x18\x07 \x01(\x08\x12\x0f\n\x07revoked\x18\x08 \x01(\x08\"\xb3\x01\n\x06Member\x12\x0f\n\x07user_id\x18\x01 \x01(\x0c\x12\'\n\x04role\x18\x02 \x01(\x0e\x32\x19.qim.common.v1.MemberRole\x12\"\n\x1ajoined_at_conversation_seq\x18\x03 \x01(\x04\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.qim.common.v1.MemberState\x12 \n\x18left_at_conversation_seq\x18\x05 \x01(\x04\"\xc7\x02\n\x07Message\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x1a\n\x12membership_version\x18\x04 \x01(\x04\x12\x0f\n\x07time_ms\x18\x05 \x01(\x03\x12(\n\x04type\x18\x06 \x01(\x0e\x32\x1a.qim.common.v1.MessageType\x12\x16\n\x0esender_user_id\x18\x07 \x01(\x0c\x12\x18\n\x10sender_device_id\x18\x08 \x01(\x0c\x12\x19\n\x11\x63lient_message_id\x18\t \x01(\x0c\x12\x13\n\x0b\x63ustom_type\x18\n \x01(\t\x12\x0c\n\x04\x62ody\x18\x0b \x01(\x0c\x12\x10\n\x08prev_seq\x18\x0c \x01(\x04\x12)\n\x08\x61udience\x18\r \x01(\x0e\x32\x17.qim.common.v1.Audience\"/\n\x08SeqRange\x12\x11\n\tfirst_seq\x18\x01 \x01(\x04\x12\x10\n\x08last_seq\x18\x02 \x01(\x04\"\x93\x01\n\x10MembershipChange\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\'\n\x02op\x18\x02 \x01(\x0e\x32\x1b.qim.common.v1.MembershipOp\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\x12\x10\n\x08user_ids\x18\x05 \x03(\x0c\x12\x15\n\ractor_user_id\x18\x06 \x01(\x0c*p\n\x10\x43onversationKind\x12!\n\x1d\x43ONVERSATION_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43ONVERSATION_KIND_DIRECT\x10\x01\x12\x1b\n\x17\x43ONVERSATION_KIND_GROUP\x10\x02*`\n\x0bMessageType\x12\x1c\n\x18MESSAGE_TYPE_UNSPECIFIED\x10\x00\x12\x19\n\x15MESSAGE_TYPE_ORDINARY\x10\x01\x12\x18\n\x14MESSAGE_TYPE_CONTROL\x10\x02*T\n\x08\x41udience\x12\x18\n\x14\x41UDIENCE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41UDIENCE_BROADCAST\x10\x01\x12\x16\n\x12\x41UDIENCE_CONCERNED\x10\x02*u\n\x0bMemberState\x12\x1c\n\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MEMBER_STATE_MEMBER\x10\x01\x12\x15\n\x11MEMBER_STATE_LEFT\x10\x02\x12\x18\n\x14MEMBER_STATE_REMOVED\x10\x03*X\n\nMemberRole\x12\x1b\n\x17MEMBER_ROLE_UNSPECIFIED\x10\x00\x12\x15\n\x11MEMBER_ROLE_OWNER\x10\x01\x12\x16\n\x12MEMBER_ROLE_MEMBER\x10\x02*x\n\x0cMembershipOp\x12\x1d\n\x19MEMBERSHIP_OP_UNSPECIFIED\x10\x00\x12\x16\n\x12MEMBERSHIP_OP_JOIN\x10\x01\x12\x17\n\x13MEMBERSHIP_OP_LEAVE\x10\x02\x12\x18\n\x14MEMBERSHIP_OP_REMOVE\x10\x03*m\n\rRejoinHistory\x12\x1e\n\x1aREJOIN_HISTORY_UNSPECIFIED\x10\x00\x12\x1e\n\x1aREJOIN_HISTORY_LATEST_STAY\x10\x01\x12\x1c\n\x18REJOIN_HISTORY_ALL_STAYS\x10\x02*g\n\rLeaverHistory\x12\x1e\n\x1aLEAVER_HISTORY_UNSPECIFIED\x10\x00\x12\x1d\n\x19LEAVER_HISTORY_UNTIL_LEFT\x10\x01\x12\x17\n\x13LEAVER_HISTORY_NONE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19qim/common/v1/types.proto\x12\rqim.common.v1\"\xb4\x01\n\x0fNewcomerHistory\x12\x35\n\x06policy\x18\x01 \x01(\x0e\x32%.qim.common.v1.NewcomerHistory.Policy\x12\x0e\n\x06last_n\x18\x02 \x01(\x04\"Z\n\x06Policy\x12\x16\n\x12POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11POLICY_SINCE_JOIN\x10\x01\x12\x11\n\rPOLICY_LAST_N\x10\x02\x12\x0e\n\nPOLICY_ALL\x10\x03\"\x82\x02\n\rGroupSettings\x12\x38\n\x10newcomer_history\x18\x01 \x01(\x0b\x32\x1e.qim.common.v1.NewcomerHistory\x12\x34\n\x0erejoin_history\x18\x02 \x01(\x0e\x32\x1c.qim.common.v1.RejoinHistory\x12\x34\n\x0eleaver_history\x18\x03 \x01(\x0e\x32\x1c.qim.common.v1.LeaverHistory\x12\x1d\n\x15\x62roadcast_max_members\x18\x04 \x01(\r\x12\x14\n\x0cmember_limit\x18\x05 \x01(\r\x12\x16\n\x0eretention_days\x18\x06 \x01(\r\"\xf4\x01\n\x04Stay\x12\"\n\x1ajoined_at_conversation_seq\x18\x01 \x01(\x04\x12%\n\x1dhistory_from_conversation_seq\x18\x02 \x01(\x04\x12 \n\x18left_at_conversation_seq\x18\x03 \x01(\x04\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.qim.common.v1.MemberState\x12\x15\n\rbegan_version\x18\x05 \x01(\x04\x12\x15\n\rended_version\x18\x06 \x01(\x04\x12\x15\n\rkeeps_earlier\x18\x07 \x01(\x08\x12\x0f\n\x07revoked\x18\x08 \x01(\x08\"\xb3\x01\n\x06Member\x12\x0f\n\x07user_id\x18\x01 \x01(\x0c\x12\'\n\x04role\x18\x02 \x01(\x0e\x32\x19.qim.common.v1.MemberRole\x12\"\n\x1ajoined_at_conversation_seq\x18\x03 \x01(\x04\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.qim.common.v1.MemberState\x12 \n\x18left_at_conversation_seq\x18\x05 \x01(\x04\"\xc7\x02\n\x07Message\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x1a\n\x12membership_version\x18\x04 \x01(\x04\x12\x0f\n\x07time_ms\x18\x05 \x01(\x03\x12(\n\x04type\x18\x06 \x01(\x0e\x32\x1a.qim.common.v1.MessageType\x12\x16\n\x0esender_user_id\x18\x07 \x01(\x0c\x12\x18\n\x10sender_device_id\x18\x08 \x01(\x0c\x12\x19\n\x11\x63lient_message_id\x18\t \x01(\x0c\x12\x13\n\x0b\x63ustom_type\x18\n \x01(\t\x12\x0c\n\x04\x62ody\x18\x0b \x01(\x0c\x12\x10\n\x08prev_seq\x18\x0c \x01(\x04\x12)\n\x08\x61udience\x18\r \x01(\x0e\x32\x17.qim.common.v1.Audience\"/\n\x08SeqRange\x12\x11\n\tfirst_seq\x18\x01 \x01(\x04\x12\x10\n\x08last_seq\x18\x02 \x01(\x04\"\x97\x03\n\x0bStateChange\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12-\n\x04kind\x18\x02 \x01(\x0e\x32\x1f.qim.common.v1.StateChange.Kind\x12\x0f\n\x07time_ms\x18\x03 \x01(\x03\x12\x1a\n\x12membership_version\x18\x04 \x01(\x04\x12\x10\n\x08head_seq\x18\x05 \x01(\x04\x12\x0f\n\x07made_by\x18\x06 \x01(\t\x12.\n\x08settings\x18\x07 \x01(\x0b\x32\x1c.qim.common.v1.GroupSettings\x12\x15\n\rowner_user_id\x18\x08 \x01(\x0c\x12\x0e\n\x06\x66rozen\x18\t \x01(\x08\x12\x17\n\x0fgroup_floor_seq\x18\n \x01(\x04\"\x86\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n\x0cKIND_CREATED\x10\x01\x12\x11\n\rKIND_SETTINGS\x10\x02\x12\x0e\n\nKIND_OWNER\x10\x03\x12\x0e\n\nKIND_FLOOR\x10\x04\x12\x12\n\x0eKIND_OWN_CLEAR\x10\x05\x12\x0f\n\x0bKIND_FROZEN\x10\x06\"\x93\x01\n\x10MembershipChange\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\'\n\x02op\x18\x02 \x01(\x0e\x32\x1b.qim.common.v1.MembershipOp\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\x12\x10\n\x08user_ids\x18\x05 \x03(\x0c\x12\x15\n\ractor_user_id\x18\x06 \x01(\x0c*p\n\x10\x43onversationKind\x12!\n\x1d\x43ONVERSATION_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43ONVERSATION_KIND_DIRECT\x10\x01\x12\x1b\n\x17\x43ONVERSATION_KIND_GROUP\x10\x02*`\n\x0bMessageType\x12\x1c\n\x18MESSAGE_TYPE_UNSPECIFIED\x10\x00\x12\x19\n\x15MESSAGE_TYPE_ORDINARY\x10\x01\x12\x18\n\x14MESSAGE_TYPE_CONTROL\x10\x02*T\n\x08\x41udience\x12\x18\n\x14\x41UDIENCE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41UDIENCE_BROADCAST\x10\x01\x12\x16\n\x12\x41UDIENCE_CONCERNED\x10\x02*u\n\x0bMemberState\x12\x1c\n\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MEMBER_STATE_MEMBER\x10\x01\x12\x15\n\x11MEMBER_STATE_LEFT\x10\x02\x12\x18\n\x14MEMBER_STATE_REMOVED\x10\x03*X\n\nMemberRole\x12\x1b\n\x17MEMBER_ROLE_UNSPECIFIED\x10\x00\x12\x15\n\x11MEMBER_ROLE_OWNER\x10\x01\x12\x16\n\x12MEMBER_ROLE_MEMBER\x10\x02*x\n\x0cMembershipOp\x12\x1d\n\x19MEMBERSHIP_OP_UNSPECIFIED\x10\x00\x12\x16\n\x12MEMBERSHIP_OP_JOIN\x10\x01\x12\x17\n\x13MEMBERSHIP_OP_LEAVE\x10\x02\x12\x18\n\x14MEMBERSHIP_OP_REMOVE\x10\x03*m\n\rRejoinHistory\x12\x1e\n\x1aREJOIN_HISTORY_UNSPECIFIED\x10\x00\x12\x1e\n\x1aREJOIN_HISTORY_LATEST_STAY\x10\x01\x12\x1c\n\x18REJOIN_HISTORY_ALL_STAYS\x10\x02*g\n\rLeaverHistory\x12\x1e\n\x1aLEAVER_HISTORY_UNSPECIFIED\x10\x00\x12\x1d\n\x19LEAVER_HISTORY_UNTIL_LEFT\x10\x01\x12\x17\n\x13LEAVER_HISTORY_NONE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'qim.common.v1.types_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CONVERSATIONKIND']._serialized_start=1446
-  _globals['_CONVERSATIONKIND']._serialized_end=1558
-  _globals['_MESSAGETYPE']._serialized_start=1560
-  _globals['_MESSAGETYPE']._serialized_end=1656
-  _globals['_AUDIENCE']._serialized_start=1658
-  _globals['_AUDIENCE']._serialized_end=1742
-  _globals['_MEMBERSTATE']._serialized_start=1744
-  _globals['_MEMBERSTATE']._serialized_end=1861
-  _globals['_MEMBERROLE']._serialized_start=1863
-  _globals['_MEMBERROLE']._serialized_end=1951
-  _globals['_MEMBERSHIPOP']._serialized_start=1953
-  _globals['_MEMBERSHIPOP']._serialized_end=2073
-  _globals['_REJOINHISTORY']._serialized_start=2075
-  _globals['_REJOINHISTORY']._serialized_end=2184
-  _globals['_LEAVERHISTORY']._serialized_start=2186
-  _globals['_LEAVERHISTORY']._serialized_end=2289
+  _globals['_CONVERSATIONKIND']._serialized_start=1856
+  _globals['_CONVERSATIONKIND']._serialized_end=1968
+  _globals['_MESSAGETYPE']._serialized_start=1970
+  _globals['_MESSAGETYPE']._serialized_end=2066
+  _globals['_AUDIENCE']._serialized_start=2068
+  _globals['_AUDIENCE']._serialized_end=2152
+  _globals['_MEMBERSTATE']._serialized_start=2154
+  _globals['_MEMBERSTATE']._serialized_end=2271
+  _globals['_MEMBERROLE']._serialized_start=2273
+  _globals['_MEMBERROLE']._serialized_end=2361
+  _globals['_MEMBERSHIPOP']._serialized_start=2363
+  _globals['_MEMBERSHIPOP']._serialized_end=2483
+  _globals['_REJOINHISTORY']._serialized_start=2485
+  _globals['_REJOINHISTORY']._serialized_end=2594
+  _globals['_LEAVERHISTORY']._serialized_start=2596
+  _globals['_LEAVERHISTORY']._serialized_end=2699
   _globals['_NEWCOMERHISTORY']._serialized_start=45
   _globals['_NEWCOMERHISTORY']._serialized_end=225
   _globals['_NEWCOMERHISTORY_POLICY']._serialized_start=135
@@ -61,6 +61,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MESSAGE']._serialized_end=1245
   _globals['_SEQRANGE']._serialized_start=1247
   _globals['_SEQRANGE']._serialized_end=1294
-  _globals['_MEMBERSHIPCHANGE']._serialized_start=1297
-  _globals['_MEMBERSHIPCHANGE']._serialized_end=1444
+  _globals['_STATECHANGE']._serialized_start=1297
+  _globals['_STATECHANGE']._serialized_end=1704
+  _globals['_STATECHANGE_KIND']._serialized_start=1570
+  _globals['_STATECHANGE_KIND']._serialized_end=1704
+  _globals['_MEMBERSHIPCHANGE']._serialized_start=1707
+  _globals['_MEMBERSHIPCHANGE']._serialized_end=1854
 # @@protoc_insertion_point(module_scope)

@@ -454,6 +454,83 @@ class SeqRange(_message.Message):
 Global___SeqRange: _TypeAlias = SeqRange  # noqa: Y015
 
 @_typing.final
+class StateChange(_message.Message):
+    """A change without a seq: settings, owner, freeze, floor."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[StateChange._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_UNSPECIFIED: StateChange._Kind.ValueType  # 0
+        KIND_CREATED: StateChange._Kind.ValueType  # 1
+        KIND_SETTINGS: StateChange._Kind.ValueType  # 2
+        KIND_OWNER: StateChange._Kind.ValueType  # 3
+        KIND_FLOOR: StateChange._Kind.ValueType  # 4
+        KIND_OWN_CLEAR: StateChange._Kind.ValueType  # 5
+        KIND_FROZEN: StateChange._Kind.ValueType  # 6
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    KIND_UNSPECIFIED: StateChange.Kind.ValueType  # 0
+    KIND_CREATED: StateChange.Kind.ValueType  # 1
+    KIND_SETTINGS: StateChange.Kind.ValueType  # 2
+    KIND_OWNER: StateChange.Kind.ValueType  # 3
+    KIND_FLOOR: StateChange.Kind.ValueType  # 4
+    KIND_OWN_CLEAR: StateChange.Kind.ValueType  # 5
+    KIND_FROZEN: StateChange.Kind.ValueType  # 6
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    MEMBERSHIP_VERSION_FIELD_NUMBER: _builtins.int
+    HEAD_SEQ_FIELD_NUMBER: _builtins.int
+    MADE_BY_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    OWNER_USER_ID_FIELD_NUMBER: _builtins.int
+    FROZEN_FIELD_NUMBER: _builtins.int
+    GROUP_FLOOR_SEQ_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """The revision that the change made."""
+    kind: Global___StateChange.Kind.ValueType
+    time_ms: _builtins.int
+    membership_version: _builtins.int
+    """The version and the head at that moment."""
+    head_seq: _builtins.int
+    made_by: _builtins.str
+    """`user:<uuid>`, `operator:<name>`, `backend:<name>`, or `retention`."""
+    owner_user_id: _builtins.bytes
+    frozen: _builtins.bool
+    group_floor_seq: _builtins.int
+    @_builtins.property
+    def settings(self) -> Global___GroupSettings:
+        """What holds from then on; with FLOOR only the floor."""
+
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        kind: Global___StateChange.Kind.ValueType = ...,
+        time_ms: _builtins.int = ...,
+        membership_version: _builtins.int = ...,
+        head_seq: _builtins.int = ...,
+        made_by: _builtins.str = ...,
+        settings: Global___GroupSettings | None = ...,
+        owner_user_id: _builtins.bytes = ...,
+        frozen: _builtins.bool = ...,
+        group_floor_seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frozen", b"frozen", "group_floor_seq", b"group_floor_seq", "head_seq", b"head_seq", "kind", b"kind", "made_by", b"made_by", "membership_version", b"membership_version", "owner_user_id", b"owner_user_id", "revision", b"revision", "settings", b"settings", "time_ms", b"time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateChange: _TypeAlias = StateChange  # noqa: Y015
+
+@_typing.final
 class MembershipChange(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -466,6 +543,9 @@ class MembershipChange(_message.Message):
     version: _builtins.int
     """The version that the change made."""
     op: Global___MembershipOp.ValueType
+    """UNSPECIFIED, and nobody named, where the event lies below the floor and its
+    record was removed.
+    """
     seq: _builtins.int
     """The seq of the event."""
     time_ms: _builtins.int

@@ -312,6 +312,8 @@ class ControlGroupTimelineResponse(_message.Message):
     CHANGES_FIELD_NUMBER: _builtins.int
     STAYS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    STATE_CHANGES_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.MembershipChange]: ...
@@ -319,16 +321,24 @@ class ControlGroupTimelineResponse(_message.Message):
     def stays(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Stay]:
         """Only with a user: that person's stays, oldest first."""
 
+    @_builtins.property
+    def state_changes(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.StateChange]:
+        """Without a user: changes without a seq."""
+
+    @_builtins.property
+    def group(self) -> Global___Group: ...
     def __init__(
         self,
         *,
         changes: _abc.Iterable[_types_pb2.MembershipChange] | None = ...,
         stays: _abc.Iterable[_types_pb2.Stay] | None = ...,
         next_page_token: _builtins.str = ...,
+        state_changes: _abc.Iterable[_types_pb2.StateChange] | None = ...,
+        group: Global___Group | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "next_page_token", b"next_page_token", "stays", b"stays"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "group", b"group", "next_page_token", b"next_page_token", "state_changes", b"state_changes", "stays", b"stays"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -372,15 +382,27 @@ class VisibilityExplanation(_message.Message):
     STAY_FIELD_NUMBER: _builtins.int
     OWN_CLEAR_SEQ_FIELD_NUMBER: _builtins.int
     GROUP_FLOOR_SEQ_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     visible: _builtins.bool
     delivered: _builtins.bool
     sentence: _builtins.str
     """One sentence for a ticket."""
     own_clear_seq: _builtins.int
     group_floor_seq: _builtins.int
+    cause: _builtins.str
+    """What decided: in_stay, backlog, before_join, between_stays, after_leave,
+    leave_event, earlier_stay, revoked, own_clear, floor, never_member, not_yet.
+    """
     @_builtins.property
     def stay(self) -> _types_pb2.Stay:
         """The stay that decides; unset when there is none."""
+
+    @_builtins.property
+    def settings(self) -> _types_pb2.GroupSettings:
+        """The group's settings now; what a stay shows was fixed when it began and
+        ended.
+        """
 
     def __init__(
         self,
@@ -391,10 +413,12 @@ class VisibilityExplanation(_message.Message):
         stay: _types_pb2.Stay | None = ...,
         own_clear_seq: _builtins.int = ...,
         group_floor_seq: _builtins.int = ...,
+        cause: _builtins.str = ...,
+        settings: _types_pb2.GroupSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stay", b"stay"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "stay", b"stay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivered", b"delivered", "group_floor_seq", b"group_floor_seq", "own_clear_seq", b"own_clear_seq", "sentence", b"sentence", "stay", b"stay", "visible", b"visible"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "delivered", b"delivered", "group_floor_seq", b"group_floor_seq", "own_clear_seq", b"own_clear_seq", "sentence", b"sentence", "settings", b"settings", "stay", b"stay", "visible", b"visible"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

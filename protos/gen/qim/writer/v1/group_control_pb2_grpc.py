@@ -106,38 +106,48 @@ class GroupControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateGroupSettings(self, request, context):
-        """UNIMPLEMENTED in this version, as the following methods.
+        """Replaces all settings; no seq, no version, a new revision. Open and closed
+        stays keep what they show. MEMBERSHIP_CHANGED, IDEMPOTENCY_KEY_REUSED,
+        REQUEST_TOO_OLD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TransferOwnership(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """NEW_OWNER_NOT_MEMBER and as UpdateGroupSettings.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClearGroupHistory(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Moves the floor up for all; records are removed afterwards. As
+        UpdateGroupSettings.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GroupTimeline(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Membership events and changes without a seq, each in their order.
+        PAGE_TOKEN_INVALID.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainVisibility(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """May this person read this seq, did they receive it, and by which rule.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FreezeGroup(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Frozen groups refuse sends, joins and end users' group changes. As
+        UpdateGroupSettings.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

@@ -26,12 +26,26 @@ class GroupControlStub:
     ListMembers: _aio.UnaryUnaryMultiCallable[_group_control_pb2.ControlListMembersRequest, _group_control_pb2.ControlListMembersResponse]
     """PAGE_TOKEN_INVALID."""
     UpdateGroupSettings: _aio.UnaryUnaryMultiCallable[_group_control_pb2.ControlUpdateGroupSettingsRequest, _group_control_pb2.Group]
-    """UNIMPLEMENTED in this version, as the following methods."""
+    """Replaces all settings; no seq, no version, a new revision. Open and closed
+    stays keep what they show. MEMBERSHIP_CHANGED, IDEMPOTENCY_KEY_REUSED,
+    REQUEST_TOO_OLD.
+    """
     TransferOwnership: _aio.UnaryUnaryMultiCallable[_group_control_pb2.ControlTransferOwnershipRequest, _group_control_pb2.Group]
+    """NEW_OWNER_NOT_MEMBER and as UpdateGroupSettings."""
     ClearGroupHistory: _aio.UnaryUnaryMultiCallable[_group_control_pb2.ControlClearGroupHistoryRequest, _group_control_pb2.Group]
+    """Moves the floor up for all; records are removed afterwards. As
+    UpdateGroupSettings.
+    """
     GroupTimeline: _aio.UnaryUnaryMultiCallable[_group_control_pb2.ControlGroupTimelineRequest, _group_control_pb2.ControlGroupTimelineResponse]
+    """Membership events and changes without a seq, each in their order.
+    PAGE_TOKEN_INVALID.
+    """
     ExplainVisibility: _aio.UnaryUnaryMultiCallable[_group_control_pb2.ControlExplainVisibilityRequest, _group_control_pb2.VisibilityExplanation]
+    """May this person read this seq, did they receive it, and by which rule."""
     FreezeGroup: _aio.UnaryUnaryMultiCallable[_group_control_pb2.ControlFreezeGroupRequest, _group_control_pb2.Group]
+    """Frozen groups refuse sends, joins and end users' group changes. As
+    UpdateGroupSettings.
+    """
 
 class GroupControlServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -65,41 +79,55 @@ class GroupControlServicer(metaclass=_abc_1.ABCMeta):
         request: _group_control_pb2.ControlUpdateGroupSettingsRequest,
         context: _aio.ServicerContext[_group_control_pb2.ControlUpdateGroupSettingsRequest, _abc.Awaitable[_group_control_pb2.Group]],
     ) -> _abc.Awaitable[_group_control_pb2.Group]:
-        """UNIMPLEMENTED in this version, as the following methods."""
+        """Replaces all settings; no seq, no version, a new revision. Open and closed
+        stays keep what they show. MEMBERSHIP_CHANGED, IDEMPOTENCY_KEY_REUSED,
+        REQUEST_TOO_OLD.
+        """
 
     @_abc_1.abstractmethod
     def TransferOwnership(
         self,
         request: _group_control_pb2.ControlTransferOwnershipRequest,
         context: _aio.ServicerContext[_group_control_pb2.ControlTransferOwnershipRequest, _abc.Awaitable[_group_control_pb2.Group]],
-    ) -> _abc.Awaitable[_group_control_pb2.Group]: ...
+    ) -> _abc.Awaitable[_group_control_pb2.Group]:
+        """NEW_OWNER_NOT_MEMBER and as UpdateGroupSettings."""
 
     @_abc_1.abstractmethod
     def ClearGroupHistory(
         self,
         request: _group_control_pb2.ControlClearGroupHistoryRequest,
         context: _aio.ServicerContext[_group_control_pb2.ControlClearGroupHistoryRequest, _abc.Awaitable[_group_control_pb2.Group]],
-    ) -> _abc.Awaitable[_group_control_pb2.Group]: ...
+    ) -> _abc.Awaitable[_group_control_pb2.Group]:
+        """Moves the floor up for all; records are removed afterwards. As
+        UpdateGroupSettings.
+        """
 
     @_abc_1.abstractmethod
     def GroupTimeline(
         self,
         request: _group_control_pb2.ControlGroupTimelineRequest,
         context: _aio.ServicerContext[_group_control_pb2.ControlGroupTimelineRequest, _abc.Awaitable[_group_control_pb2.ControlGroupTimelineResponse]],
-    ) -> _abc.Awaitable[_group_control_pb2.ControlGroupTimelineResponse]: ...
+    ) -> _abc.Awaitable[_group_control_pb2.ControlGroupTimelineResponse]:
+        """Membership events and changes without a seq, each in their order.
+        PAGE_TOKEN_INVALID.
+        """
 
     @_abc_1.abstractmethod
     def ExplainVisibility(
         self,
         request: _group_control_pb2.ControlExplainVisibilityRequest,
         context: _aio.ServicerContext[_group_control_pb2.ControlExplainVisibilityRequest, _abc.Awaitable[_group_control_pb2.VisibilityExplanation]],
-    ) -> _abc.Awaitable[_group_control_pb2.VisibilityExplanation]: ...
+    ) -> _abc.Awaitable[_group_control_pb2.VisibilityExplanation]:
+        """May this person read this seq, did they receive it, and by which rule."""
 
     @_abc_1.abstractmethod
     def FreezeGroup(
         self,
         request: _group_control_pb2.ControlFreezeGroupRequest,
         context: _aio.ServicerContext[_group_control_pb2.ControlFreezeGroupRequest, _abc.Awaitable[_group_control_pb2.Group]],
-    ) -> _abc.Awaitable[_group_control_pb2.Group]: ...
+    ) -> _abc.Awaitable[_group_control_pb2.Group]:
+        """Frozen groups refuse sends, joins and end users' group changes. As
+        UpdateGroupSettings.
+        """
 
 def add_GroupControlServicer_to_server(servicer: GroupControlServicer, server: _aio.Server) -> None: ...

@@ -11,8 +11,9 @@ from qim.membership.v1 import membership_pb2
 from qim.writer.v1 import group_control_pb2
 from qim_common.errors import InvalidArgument
 from qim_common.ids import ZERO_ID, UserId
-from qim_common.records import Record
+from qim_common.records import Record, StateChange
 from qim_writer.commands.members import MemberRow
+from qim_writer.domain.explain import Explanation
 from qim_writer.domain.members import Change
 from qim_writer.domain.policy import (
     NOBODY,
@@ -24,7 +25,7 @@ from qim_writer.domain.policy import (
     RejoinHistory,
 )
 from qim_writer.domain.stays import Stay
-from qim_writer.storage import ChangeAnswer, Conversation, Facts
+from qim_writer.storage import ChangeAnswer, Conversation, Facts, GroupSnapshot, StateRecord
 
 _E = TypeVar("_E", bound=IntEnum)
 
@@ -173,3 +174,55 @@ def group_of(group: Conversation, facts: Facts) -> group_control_pb2.Group:
         frozen=facts.policy.frozen,
         created_at_ms=facts.created_ms,
     )
+
+
+def group_after(group: Conversation, after: GroupSnapshot) -> group_control_pb2.Group:
+    """A group right after a change without a seq."""
+    owner = after.policy.owner
+    return group_control_pb2.Group(
+        group_id=group.id,
+        owner_user_id=b"" if owner == NOBODY else owner,
+        membership_version=after.version,
+        revision=after.revision,
+        generation=after.generation,
+        member_count=after.count,
+        settings=settings_of(after.policy),
+        head_seq=after.head,
+        group_floor_seq=after.floor,
+        frozen=after.policy.frozen,
+        created_at_ms=after.created_ms,
+    )
+
+
+def explanation_of(found: Explanation, facts: Facts) -> group_control_pb2.VisibilityExplanation:
+    """The answer to a complaint."""
+    return group_control_pb2.VisibilityExplanation(
+        visible=found.visible,
+        delivered=found.delivered,
+        sentence=found.sentence,
+        cause=found.cause.value,
+        stay=None if found.stay is None else stay_of(found.stay),
+        own_clear_seq=0 if facts.person is None else facts.person.own_clear,
+        group_floor_seq=facts.floor,
+        settings=settings_of(facts.policy),
+    )
+
+
+def state_change_of(record: StateRecord) -> types_pb2.StateChange:
+    """A change without a seq, with what it set."""
+    change = types_pb2.StateChange(
+        revision=record.revision,
+        kind=types_pb2.StateChange.Kind.ValueType(record.change),
+        time_ms=record.time_ms,
+        membership_version=record.version,
+        head_seq=record.head,
+        made_by=record.maker,
+    )
+    if record.change is StateChange.FLOOR:
+        change.group_floor_seq = int.from_bytes(record.payload, "big")
+    else:
+        policy = Policy.unpack(record.payload)
+        change.settings.CopyFrom(settings_of(policy))
+        change.owner_user_id = b"" if policy.owner == NOBODY else policy.owner
+        change.frozen = policy.frozen
+    return change

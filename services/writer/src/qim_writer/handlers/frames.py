@@ -13,14 +13,15 @@ from qim_common.errors import BackendUnavailable, QimError, to_status
 class Frame:
     """The outcomes of one frame; satisfies `qim_writer.storage.SendSink`.
 
-    `done` is called once, when every message of the frame has its answer.
+    `done` is called once, when every message of the frame has its answer. `body_bytes` is how much its bodies hold.
     """
 
-    __slots__ = ("_conversations", "_done", "_messages", "_missing", "_statuses", "expired", "response")
+    __slots__ = ("_conversations", "_done", "_messages", "_missing", "_statuses", "body_bytes", "expired", "response")
 
     def __init__(self, request: writer_pb2.SendMessagesRequest, done: Callable[[Frame], None]) -> None:
         count = len(request.messages)
         self.response = writer_pb2.SendMessagesResponse(frame_number=request.frame_number)
+        self.body_bytes = sum(len(message.body) for message in request.messages)
         self.expired = False
         self._messages = request.messages
         self._conversations: list[bytes] = [b""] * count

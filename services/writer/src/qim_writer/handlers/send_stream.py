@@ -1,8 +1,9 @@
 """`Writer.SendMessages`: batches in both directions on one stream.
 
 A reader task checks frames and hands their messages to the commit; the handler writes the answers as they complete.
-A stream that has too many frames without an answer is not read until some are answered, so a fast caller is slowed
-down by flow control and never by an error. At its maximum age, or when the server drains, the stream stops reading,
+A stream that has too much without an answer, or with one that the caller has not taken yet, is not read until some of
+it is through, so a fast caller is slowed down by flow control and never by an error, and a caller that does not read
+costs no more memory. At its maximum age, or when the server drains, the stream stops reading,
 answers everything that it has read and ends with OK.
 """
 
@@ -30,7 +31,10 @@ ACTORS_MAX: Final = 256
 TIMEOUT_MS_MAX: Final = 60_000
 TIMEOUT_MS_DEFAULT: Final = 5_000
 FRAMES_IN_FLIGHT: Final = 256
-"""Frames of one stream that may wait for their answers."""
+"""Frames of one stream that are read and whose answers are not yet written."""
+
+BYTES_IN_FLIGHT: Final = 16 * 1024 * 1024
+"""Of the bodies in those frames; the frame that passes it is still taken."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -49,6 +53,7 @@ class SendStream:
         self._room = asyncio.Event()
         self._room.set()
         self._open = 0
+        self._open_bytes = 0
         self._timers: dict[Frame, asyncio.TimerHandle] = {}
 
     async def serve(self, requests: AsyncIterator[writer_pb2.SendMessagesRequest], context: Context) -> None:
@@ -58,11 +63,13 @@ class SendStream:
         reader.add_done_callback(lambda _: self._wake.set())
         clock = asyncio.create_task(self._end_in_time(reader), name="send stream's age")
         try:
-            while not (reader.done() and not self._open and not self._finished):
+            while not (reader.done() and not self._open):
                 await self._wake.wait()
                 self._wake.clear()
                 while self._finished:
-                    await context.write(self._finished.popleft().response)
+                    frame = self._finished.popleft()
+                    await context.write(frame.response)
+                    self._written(frame)
             if not reader.cancelled():
                 reader.result()
         finally:
@@ -86,10 +93,11 @@ class SendStream:
 
     def _accept(self, request: writer_pb2.SendMessagesRequest) -> None:
         actors = self._check(request)
-        self._open += 1
-        if self._open >= FRAMES_IN_FLIGHT:
-            self._room.clear()
         frame = Frame(request, self._done)
+        self._open += 1
+        self._open_bytes += frame.body_bytes
+        if self._open >= FRAMES_IN_FLIGHT or self._open_bytes >= BYTES_IN_FLIGHT:
+            self._room.clear()
         timeout = (request.timeout_ms or TIMEOUT_MS_DEFAULT) / 1000
         self._timers[frame] = self._loop.call_later(timeout, frame.expire)
         sends: list[Send] = []
@@ -147,8 +155,12 @@ class SendStream:
         timer = self._timers.pop(frame, None)
         if timer is not None:
             timer.cancel()
-        self._open -= 1
-        if self._open < FRAMES_IN_FLIGHT:
-            self._room.set()
         self._finished.append(frame)
+        self._wake.set()
+
+    def _written(self, frame: Frame) -> None:
+        self._open -= 1
+        self._open_bytes -= frame.body_bytes
+        if self._open < FRAMES_IN_FLIGHT and self._open_bytes < BYTES_IN_FLIGHT:
+            self._room.set()
         self._wake.set()

@@ -16,6 +16,8 @@ from qim_common.errors import InvalidArgument, QimError
 from qim_common.ids import parse_tenant
 from qim_common.server.tasks import TaskKeeper
 from qim_writer.commands.change_members import MemberChanges
+from qim_writer.commands.clear_history import OwnClear
+from qim_writer.commands.group_state import GroupState
 from qim_writer.commands.history import Direction, History
 from qim_writer.commands.members import Members
 from qim_writer.commands.send import prepare_send
@@ -52,8 +54,7 @@ class _Single:
 
 
 class WriterHandler(writer_pb2_grpc.WriterServicer):
-    """Gateways for the actor; the session service for MembersSince too. ClearHistory, ClearGroupHistory and
-    TransferOwnership answer UNIMPLEMENTED."""
+    """Gateways for the actor; the session service for MembersSince too."""
 
     def __init__(
         self,
@@ -62,6 +63,8 @@ class WriterHandler(writer_pb2_grpc.WriterServicer):
         changes: MemberChanges,
         history: History,
         members: Members,
+        groups: GroupState,
+        own_clear: OwnClear,
         bindings: Bindings,
         tasks: TaskKeeper,
         message_max_bytes: int,
@@ -70,6 +73,8 @@ class WriterHandler(writer_pb2_grpc.WriterServicer):
         self._changes = changes
         self._history = history
         self._members = members
+        self._groups = groups
+        self._own_clear = own_clear
         self._bindings = bindings
         self._tasks = tasks
         self._max_bytes = message_max_bytes
@@ -180,3 +185,29 @@ class WriterHandler(writer_pb2_grpc.WriterServicer):
             membership_version=found.changes[-1].version if found.changes else request.membership_version,
             current_membership_version=found.current,
         )
+
+    async def ClearHistory(  # noqa: N802
+        self, request: writer_pb2.ClearHistoryRequest, context: Context
+    ) -> writer_pb2.ClearHistoryResponse:
+        """See the proto."""
+        actor = require_actor()
+        work = self._own_clear(actor, request.request_id, request.conversation_id, request.up_to_seq)
+        return writer_pb2.ClearHistoryResponse(own_clear_seq=await self._tasks.shield(work))
+
+    async def ClearGroupHistory(  # noqa: N802
+        self, request: writer_pb2.ClearGroupHistoryRequest, context: Context
+    ) -> writer_pb2.ClearGroupHistoryResponse:
+        """See the proto."""
+        actor = require_actor()
+        work = self._groups.clear_group(actor, request.request_id, request.group_id, request.up_to_seq)
+        _, group = await self._tasks.shield(work)
+        return writer_pb2.ClearGroupHistoryResponse(group_floor_seq=group.floor)
+
+    async def TransferOwnership(  # noqa: N802
+        self, request: writer_pb2.TransferOwnershipRequest, context: Context
+    ) -> writer_pb2.TransferOwnershipResponse:
+        """See the proto."""
+        actor = require_actor()
+        work = self._groups.transfer(actor, request.request_id, request.group_id, request.new_owner_user_id)
+        _, group = await self._tasks.shield(work)
+        return writer_pb2.TransferOwnershipResponse(owner_user_id=group.policy.owner)
