@@ -58,9 +58,7 @@ def of_status(status: status_pb2.Status) -> Refusal:
     (one,) = infos
     assert one.domain == "qim"
     code = next(code for code in grpc.StatusCode if code.value[0] == status.code)
-    return Refusal(
-        code, status.message, one.reason, dict(one.metadata), tuple(fields), retry, tuple(preconditions)
-    )
+    return Refusal(code, status.message, one.reason, dict(one.metadata), tuple(fields), retry, tuple(preconditions))
 
 
 def of_error(error: grpc.aio.AioRpcError) -> Refusal:

@@ -60,7 +60,9 @@ def _nobody() -> Pairs:
 
 def message(group: bytes, **fields: Any) -> writer_pb2.OutgoingMessage:
     """A message that is good but for `fields`."""
-    return writer_pb2.OutgoingMessage(**({"conversation_id": group, "client_message_id": uuid7(), "body": b"hi"} | fields))
+    return writer_pb2.OutgoingMessage(
+        **({"conversation_id": group, "client_message_id": uuid7(), "body": b"hi"} | fields)
+    )
 
 
 def frame(*messages: writer_pb2.OutgoingMessage, user: UserId = ANA, **fields: Any) -> writer_pb2.SendMessagesRequest:
@@ -107,9 +109,7 @@ METHODS: Final = (
         "MembersSince",
         "session",
         _nobody,
-        lambda group: writer_pb2.MembersSinceRequest(
-            group_id=group, membership_version=1, limit=10, tenant_id=TENANT
-        ),
+        lambda group: writer_pb2.MembersSinceRequest(group_id=group, membership_version=1, limit=10, tenant_id=TENANT),
     ),
     Method(
         "membership",
@@ -135,9 +135,7 @@ METHODS: Final = (
         "DeliveredPage",
         "session",
         _nobody,
-        lambda group: internal_pb2.DeliveredPageRequest(
-            tenant_id=TENANT, user_id=ANA, conversation_id=group, limit=10
-        ),
+        lambda group: internal_pb2.DeliveredPageRequest(tenant_id=TENANT, user_id=ANA, conversation_id=group, limit=10),
     ),
     Method(
         "membership",

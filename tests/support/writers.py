@@ -105,7 +105,9 @@ class Writers:
         """Of the suite's own writer."""
         return self.suite.addresses["writer"]
 
-    def client(self, address: str = "", *, timeout: float = SECONDS, policy: RetryPolicy | None = None) -> GatewayClient:
+    def client(
+        self, address: str = "", *, timeout: float = SECONDS, policy: RetryPolicy | None = None
+    ) -> GatewayClient:
         """A gateway's typed client of the writer at `address`; close it."""
         target = address or self.address
         return GatewayClient(target, target, self.suite.gateway_files(), timeout=timeout, policy=policy)

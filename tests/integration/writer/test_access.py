@@ -46,7 +46,9 @@ async def test_a_stranger_an_unknown_group_and_another_tenants_group_are_answere
         await asked(writers, called, elsewhere, ANA),
     ]
     if called.name not in OF_GROUPS:
-        answers.append(await asked(writers, called, direct_conversation_id(writers.user(ANA).actor.tenant, ANA, DAN), DAN))
+        answers.append(
+            await asked(writers, called, direct_conversation_id(writers.user(ANA).actor.tenant, ANA, DAN), DAN)
+        )
         answers.append(await asked(writers, called, b"\x01" + uuid7()[1:], ANA))
     (only,) = {(each.name, each.message, tuple(each.metadata), each.fields, each.retry) for each in answers}
     assert only == (DENIED, PermissionDenied().message, (), (), False)
@@ -106,7 +108,9 @@ async def test_a_newcomer_sees_nothing_from_before_the_join(writers: Writers, gr
     "called", [each for each in SERVED if each.role in ("session", "admin") and each.stub != "internal"], ids=str
 )
 async def test_the_services_themselves_hear_the_same_of_an_unknown_group(writers: Writers, called: Method) -> None:
-    answer = await refusal(called.call(writers.caller(called.role), called.request(ConversationId(b"\x02" + uuid7()[1:]))))
+    answer = await refusal(
+        called.call(writers.caller(called.role), called.request(ConversationId(b"\x02" + uuid7()[1:])))
+    )
     assert (answer.name, answer.message) == (DENIED, PermissionDenied().message)
 
 

@@ -47,16 +47,21 @@ async def test_before_the_first_send_nobody_is_in_it(writers: Writers) -> None:
     one, two = people()
     direct = direct_conversation_id(TENANT, one, two)
     words = set()
-    for name in ("PullHistory", "GetMessages", "GetVisibleRange", "AuthorizeSend", "FreezeDelivery", "AuthorizeHistory"):
+    for name in (
+        "PullHistory",
+        "GetMessages",
+        "GetVisibleRange",
+        "AuthorizeSend",
+        "FreezeDelivery",
+        "AuthorizeHistory",
+    ):
         called = method(name)
         answer = await refusal(
             called.call(writers.caller("gateway"), called.request(direct), metadata=as_actor(acting(one)))
         )
         words.add((answer.name, answer.message))
     request = writer_pb2.SendMessageRequest(message=message(direct))
-    sent = await refusal(
-        method("SendMessage").call(writers.caller("gateway"), request, metadata=as_actor(acting(one)))
-    )
+    sent = await refusal(method("SendMessage").call(writers.caller("gateway"), request, metadata=as_actor(acting(one))))
     words.add((sent.name, sent.message))
     assert words == {(("PERMISSION_DENIED", "PERMISSION_DENIED"), PermissionDenied().message)}
     assert writers.facts(direct) == {}
@@ -76,7 +81,8 @@ async def test_a_third_person_and_another_tenant_stay_outside(writers: Writers) 
 
 
 @pytest.mark.parametrize(
-    "name", ["CreateGroup", "MembersPage", "LeaveGroup", "MembersSince", "AdminChangeMembers", "GetGroup", "ListMembers"]
+    "name",
+    ["CreateGroup", "MembersPage", "LeaveGroup", "MembersSince", "AdminChangeMembers", "GetGroup", "ListMembers"],
 )
 async def test_methods_of_groups_do_not_take_it(writers: Writers, name: str) -> None:
     direct = (await writers.user(ANA).send_to_person(BEN, b"hi")).conversation
@@ -91,9 +97,7 @@ async def test_methods_of_groups_do_not_take_it(writers: Writers, name: str) -> 
 
 async def test_many_first_sends_at_once_make_one_conversation(writers: Writers) -> None:
     one, two = people()
-    sent = await asyncio.gather(
-        *(writers.user(a).send_to_person(b, b"hi") for a, b in [(one, two), (two, one)] * 20)
-    )
+    sent = await asyncio.gather(*(writers.user(a).send_to_person(b, b"hi") for a, b in [(one, two), (two, one)] * 20))
     assert sorted(each.seq for each in sent) == list(range(1, 41))
     assert len({each.conversation for each in sent}) == 1
     assert sorted(await writers.recipients(sent[0].conversation, 1)) == sorted([one, two])

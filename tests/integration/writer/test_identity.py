@@ -8,7 +8,17 @@ import grpc
 import pytest
 from tests.support.refusals import Refusal, failure, refusal
 from tests.support.writer_methods import METHODS, OF_GATEWAYS, SERVED, Method
-from tests.support.writers import ANA, FORBIDDEN_TENANT, OPERATOR, Caller, Pairs, Writers, acting, as_actor, as_principal
+from tests.support.writers import (
+    ANA,
+    FORBIDDEN_TENANT,
+    OPERATOR,
+    Caller,
+    Pairs,
+    Writers,
+    acting,
+    as_actor,
+    as_principal,
+)
 
 from qim.membership.v1 import membership_pb2
 from qim.writer.v1 import group_control_pb2, internal_pb2, writer_pb2

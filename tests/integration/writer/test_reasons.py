@@ -215,7 +215,9 @@ async def test_a_refused_batch_of_a_stream_takes_seqs_for_the_good_ones_only(
     assert answer.frame_number == 3
     by_index = {result.index: result for result in answer.results}
     assert sorted(by_index) == list(range(10))
-    assert [by_index[number].client_message_id for number in range(10)] == [each.client_message_id for each in sent.messages]
+    assert [by_index[number].client_message_id for number in range(10)] == [
+        each.client_message_id for each in sent.messages
+    ]
     assert [by_index[number].seq for number in range(0, 10, 2)] == [2, 3, 4, 5, 6]
     for number in range(1, 10, 2):
         assert of_status(by_index[number].status).reason == "PERMISSION_DENIED"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
-from tests.support.refusals import failure, of_error, of_status, refusal
+from tests.support.plain_stream import play
+from tests.support.refusals import failure, of_status, refusal
 from tests.support.writer_methods import frame, message, method
 from tests.support.writers import (
     ANA,
@@ -64,10 +67,17 @@ BAD_ACTORS: list[tuple[str, identity_pb2.AuthenticatedActor, tuple[str, ...]]] =
 
 @pytest.mark.parametrize(("reason", "actor", "fields"), BAD_ACTORS)
 async def test_a_fault_of_an_actor_refuses_its_items_only(
-    writers: Writers, group: ConversationId, reason: str, actor: identity_pb2.AuthenticatedActor, fields: tuple[str, ...]
+    writers: Writers,
+    group: ConversationId,
+    reason: str,
+    actor: identity_pb2.AuthenticatedActor,
+    fields: tuple[str, ...],
 ) -> None:
     sent = frame(
-        message(group), message(group, actor_index=1), message(group, actor_index=2), frame_number=9,
+        message(group),
+        message(group, actor_index=1),
+        message(group, actor_index=2),
+        frame_number=9,
         actors=[acting(ANA).to_message(), actor],
     )
     (answer,) = await method("SendMessages").call(writers.caller("gateway"), sent)
@@ -100,16 +110,12 @@ async def test_a_malformed_frame_ends_the_stream_after_the_answers_to_the_frames
             getattr(bad, name).extend(value)
         else:
             setattr(bad, name, value)
-    stream = writers.caller("gateway").writer.SendMessages(iter([*good, bad, *good]))
-    answers = []
-    with pytest.raises(grpc.aio.AioRpcError) as ended:
-        while True:
-            answers.append(await read(stream))
-    answer = of_error(ended.value)
-    assert (answer.code, answer.reason) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
-    assert answer.fields == ((field,) if reason == "INVALID_ARGUMENT" else ())
-    assert sorted(each.frame_number for each in answers) == list(range(20))
-    assert all(result.seq for each in answers for result in each.results)
+    ended = await play(writers.address, writers.suite.gateway_files(), [*good, bad, *good])
+    assert ended.refusal is not None
+    assert (ended.code, ended.refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
+    assert ended.refusal.fields == ((field,) if reason == "INVALID_ARGUMENT" else ())
+    assert sorted(each.frame_number for each in ended.answers) == list(range(20))
+    assert all(result.seq for each in ended.answers for result in each.results)
     assert (await writers.user(ANA).get_visible_range(group)).head_seq == 21
 
 
@@ -143,7 +149,10 @@ async def test_items_of_one_conversation_keep_their_order_over_many_frames_and_c
     ana = writers.user(ANA)
     groups = [(await ana.create_group()).group for _ in range(7)]
     frames = [
-        frame(*(message(groups[(number * 31 + n) % 7], body=b"%d" % (number * 40 + n)) for n in range(40)), frame_number=number)
+        frame(
+            *(message(groups[(number * 31 + n) % 7], body=b"%d" % (number * 40 + n)) for n in range(40)),
+            frame_number=number,
+        )
         for number in range(100)
     ]
     await read_all(writers.caller("gateway").writer.SendMessages(iter(frames)))
@@ -160,12 +169,12 @@ async def test_many_streams_at_once_lose_nothing_and_leave_no_gap(writers: Write
     group = (await ana.create_group()).group
     callers = [Caller(writers.address, writers.suite.gateway_files()) for _ in range(4)]
 
-    async def play(number: int) -> list[int]:
+    async def send(number: int) -> list[int]:
         frames = [frame(*(message(group) for _ in range(16)), frame_number=n) for n in range(10)]
         answers = await read_all(callers[number % 4].writer.SendMessages(iter(frames)))
         return [result.seq for answer in answers for result in answer.results]
 
-    seqs = [seq for mine in await asyncio.gather(*(play(number) for number in range(60))) for seq in mine]
+    seqs = [seq for mine in await asyncio.gather(*(send(number) for number in range(60))) for seq in mine]
     assert sorted(seqs) == list(range(1, 60 * 160 + 1))
     await asyncio.gather(*(caller.provider.close() for caller in callers))
 
@@ -174,25 +183,12 @@ async def test_a_stream_that_reached_its_age_answers_what_it_read_and_ends_with_
     writers: Writers, group: ConversationId
 ) -> None:
     async with writers.another(QIM_STREAM_MAX_AGE_SECONDS="0.5") as aged:
-        caller = Caller(aged.address, writers.suite.gateway_files())
-        stream = caller.writer.SendMessages()
-        written = 0
-        # Until the server stops reading: the write then meets the end of the stream.
-        answered = asyncio.ensure_future(read_all(stream))
-        while not answered.done():
-            try:
-                await stream.write(frame(message(group), frame_number=written))
-            except asyncio.InvalidStateError:
-                break
-            written += 1
-            await asyncio.sleep(0)
-        answers = await answered
-        seqs = [result.seq for answer in answers for result in answer.results]
-        assert all(seqs)
-        assert sorted(each.frame_number for each in answers) == list(range(len(answers)))
-        head = (await writers.user(ANA).get_visible_range(group)).head_seq
-        assert head == 1 + len(answers)
-        await caller.provider.close()
+        endless = (frame(message(group), frame_number=number) for number in itertools.count())
+        ended = await play(aged.address, writers.suite.gateway_files(), endless)
+    assert ended.code is grpc.StatusCode.OK
+    assert sorted(each.frame_number for each in ended.answers) == list(range(len(ended.answers)))
+    assert all(result.seq for each in ended.answers for result in each.results)
+    assert (await writers.user(ANA).get_visible_range(group)).head_seq == 1 + len(ended.answers)
 
 
 async def test_the_typed_client_goes_on_over_the_end_of_many_streams(writers: Writers, group: ConversationId) -> None:
@@ -201,17 +197,32 @@ async def test_the_typed_client_goes_on_over_the_end_of_many_streams(writers: Wr
         writers.client(aged.address) as client,
         client.open_stream() as stream,
     ):
-        async with asyncio.timeout(10):
-            sent = 0
-            streams = 0
-            while streams < 5:
-                (outcome,) = await stream.send([Outgoing(acting(ANA), b"%d" % sent, conversation=group)])
-                sent += 1
-                assert outcome.sent is not None
-                assert outcome.sent.seq == sent + 1
-                streams = await streams_served(aged)
-    bodies = [int(each.body) async for each in writers.user(ANA).history(group) if each.seq > 1]
-    assert bodies == list(range(sent - 1, -1, -1))
+        enough = asyncio.Event()
+
+        async def speak(number: int) -> list[int]:
+            """The seqs of one task's messages; the answer to one is awaited before the next."""
+            seqs = []
+            while not enough.is_set():
+                body = b"%d %d " % (number, len(seqs)) + bytes(30_000)
+                (outcome,) = await stream.send([Outgoing(acting(ANA), body, conversation=group)])
+                assert outcome.sent is not None, outcome.error
+                seqs.append(outcome.sent.seq)
+            return seqs
+
+        async def several_streams() -> None:
+            async def served() -> bool:
+                return await streams_served(aged) >= 8
+
+            await until(served)
+            enough.set()
+
+        *played, _ = await asyncio.gather(*(speak(number) for number in range(16)), several_streams())
+    history = {each.seq: each.body async for each in writers.user(ANA).history(group) if each.seq > 1}
+    told = {
+        seq: b"%d %d " % (number, n) + bytes(30_000) for number, seqs in enumerate(played) for n, seq in enumerate(seqs)
+    }
+    assert history == told
+    assert all(seqs == sorted(seqs) for seqs in played)
 
 
 async def streams_served(process: Any) -> int:
@@ -220,9 +231,7 @@ async def streams_served(process: Any) -> int:
     text = await asyncio.to_thread(_get, url)
     return int(
         sum(
-            float(line.rpartition(" ")[2])
-            for line in text.splitlines()
-            if "SendMessages" in line and "_total{" in line
+            float(line.rpartition(" ")[2]) for line in text.splitlines() if "SendMessages" in line and "_total{" in line
         )
     )
 
@@ -236,39 +245,27 @@ async def test_sigterm_while_streams_are_open_answers_everything_that_was_read(
     writers: Writers, group: ConversationId
 ) -> None:
     async with writers.another() as ending:
-        caller = Caller(ending.address, writers.suite.gateway_files())
-        streams = [caller.writer.SendMessages() for _ in range(3)]
-        written: list[set[bytes]] = [set() for _ in streams]
 
-        async def pour(number: int) -> None:
-            count = 0
-            while True:
-                sent = frame(*(message(group) for _ in range(20)), frame_number=count)
-                written[number] |= {each.client_message_id for each in sent.messages}
-                try:
-                    await streams[number].write(sent)
-                except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
-                    return
-                count += 1
-                await asyncio.sleep(0)
+        def endless() -> Iterator[writer_pb2.SendMessagesRequest]:
+            for number in itertools.count():
+                yield frame(*(message(group) for _ in range(20)), frame_number=number)
 
-        pouring = [asyncio.ensure_future(pour(number)) for number in range(3)]
-        answers = [asyncio.ensure_future(read_all(stream)) for stream in streams]
-        key = writers.keys(group)
-        await until(lambda: int(key[0].get(key[1].msgcseq)) > 100)
+        playing = [
+            asyncio.ensure_future(play(ending.address, writers.suite.gateway_files(), endless())) for _ in range(3)
+        ]
+        instance, keys, _ = writers.keys(group)
+        await until(lambda: int(instance.get(keys.msgcseq)) > 100)
         os.kill(ending.pid, signal.SIGTERM)
-        acknowledged = {
-            result.client_message_id: result.seq
-            for each in await asyncio.gather(*answers)
-            for answer in each
-            for result in answer.results
-        }
-        await asyncio.gather(*pouring)
+        ended = await asyncio.gather(*playing)
         assert await ending.stop()
-        history = {each.client_message_id: each.seq async for each in writers.user(ANA).history(group) if each.seq > 1}
-        assert history == acknowledged
-        assert set(acknowledged) <= set().union(*written)
-        await caller.provider.close()
+    assert {(each.code, each.details) for each in ended} == {(grpc.StatusCode.OK, "")}
+    for each in ended:
+        assert sorted(answer.frame_number for answer in each.answers) == list(range(len(each.answers)))
+    told = {
+        result.client_message_id: result.seq for each in ended for answer in each.answers for result in answer.results
+    }
+    history = {each.client_message_id: each.seq async for each in writers.user(ANA).history(group) if each.seq > 1}
+    assert history == told
 
 
 async def test_a_caller_that_does_not_read_its_answers_is_not_read_without_end(

@@ -8,6 +8,7 @@ from qim_client.actor import ActorClient
 from qim_client.answers import (
     Conversation,
     ConversationPage,
+    Explanation,
     FrozenDelivery,
     GroupCreated,
     GroupDetails,
@@ -19,8 +20,10 @@ from qim_client.answers import (
     MembershipChanges,
     MembershipResult,
     MessagesFound,
+    ReadMark,
     SendOutcome,
     Sent,
+    TimelinePage,
     VisibleRange,
 )
 from qim_client.frames import FrameStream
@@ -43,6 +46,7 @@ from qim_client.values import (
     Outgoing,
     RejoinHistory,
     SeqRange,
+    StateEntry,
     Stay,
 )
 
@@ -52,6 +56,7 @@ __all__ = [
     "ConversationPage",
     "DeviceCursor",
     "Direction",
+    "Explanation",
     "FrameStream",
     "FrozenDelivery",
     "GatewayClient",
@@ -76,13 +81,16 @@ __all__ = [
     "NewcomerPolicy",
     "OperatorClient",
     "Outgoing",
+    "ReadMark",
     "RejoinHistory",
     "RetryPolicy",
     "SendOutcome",
     "SendStream",
     "Sent",
     "SeqRange",
+    "StateEntry",
     "Stay",
+    "TimelinePage",
     "VisibleRange",
     "actor",
 ]

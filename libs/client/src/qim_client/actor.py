@@ -225,6 +225,63 @@ class ActorClient:
             if not (token := page.next_page_token):
                 return
 
+    async def clear_history(
+        self,
+        conversation: ConversationId,
+        *,
+        up_to_seq: int = 0,
+        request_id: bytes | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Move the person's own clear point up, on all devices; 0: everything they have. Answers where it is then."""
+        request = writer_pb2.ClearHistoryRequest(
+            request_id=request_id or uuid7(), conversation_id=conversation, up_to_seq=up_to_seq
+        )
+        answer = await self._services.writer.call(
+            lambda stub: stub.ClearHistory, request, metadata=self._metadata, timeout=timeout
+        )
+        return answer.own_clear_seq
+
+    async def clear_group_history(
+        self,
+        group: ConversationId,
+        *,
+        up_to_seq: int = 0,
+        request_id: bytes | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Move the group's floor up for all, as its owner; 0: everything. Answers where it is then."""
+        request = writer_pb2.ClearGroupHistoryRequest(
+            request_id=request_id or uuid7(), group_id=group, up_to_seq=up_to_seq
+        )
+        answer = await self._services.writer.call(
+            lambda stub: stub.ClearGroupHistory, request, metadata=self._metadata, timeout=timeout
+        )
+        return answer.group_floor_seq
+
+    async def transfer_ownership(
+        self, group: ConversationId, owner: UserId, *, request_id: bytes | None = None, timeout: float | None = None
+    ) -> UserId:
+        """Make another member the owner, as the owner. Answers who owns the group then."""
+        request = writer_pb2.TransferOwnershipRequest(
+            request_id=request_id or uuid7(), group_id=group, new_owner_user_id=owner
+        )
+        answer = await self._services.writer.call(
+            lambda stub: stub.TransferOwnership, request, metadata=self._metadata, timeout=timeout
+        )
+        return UserId(answer.owner_user_id)
+
+    async def mark_read(
+        self, conversation: ConversationId, seq: int, *, timeout: float | None = None
+    ) -> answers.ReadMark:
+        """Move the read cursor forward to `seq`, at most to what the person may have read."""
+        request = session_pb2.MarkReadRequest(conversation_id=conversation, seq=seq)
+        return convert.read_mark(
+            await self._services.session.call(
+                lambda stub: stub.MarkRead, request, metadata=self._metadata, timeout=timeout
+            )
+        )
+
     async def pull_mailbox(
         self, *, ack: Sequence[DeviceCursor] = (), limit: int = 100, timeout: float | None = None
     ) -> answers.MailboxPage:

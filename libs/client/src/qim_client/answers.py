@@ -12,6 +12,7 @@ from qim_client.values import (
     MemberState,
     Message,
     SeqRange,
+    StateEntry,
     Stay,
 )
 from qim_common.errors import QimError
@@ -155,6 +156,14 @@ class ConversationPage:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadMark:
+    """How far a person has read in a conversation, and what is unread after it."""
+
+    read_seq: int
+    unread_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class MailboxEntry:
     """A delivered message, or a stretch of delivered seqs without bodies (`withheld`, design.md invariant 12)."""
 
@@ -205,3 +214,41 @@ class GroupDetails:
     group_floor_seq: int
     frozen: bool
     created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePage:
+    """A page of a group's line: membership events and changes without a seq, each in their order.
+
+    With a person: only the events that concern them, no state entries, and what holds for that person: their `stays`
+    (oldest first), what they may read now (`visible`, ascending and disjoint) and their own clear point.
+    """
+
+    group: GroupDetails
+    changes: tuple[MembershipChange, ...]
+    state_entries: tuple[StateEntry, ...]
+    stays: tuple[Stay, ...]
+    visible: tuple[SeqRange, ...]
+    own_clear_seq: int
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Whether a person may read a seq and whether it was delivered to them, and by which rule.
+
+    Attributes:
+        cause: what decided, such as `in_stay` or `own_clear` (group_control.proto, VisibilityExplanation).
+        sentence: the decision for a ticket.
+        stay: the one that decides; None when there is none.
+        settings: the group's now; what a stay shows was fixed when it began and ended.
+    """
+
+    visible: bool
+    delivered: bool
+    cause: str
+    sentence: str
+    stay: Stay | None
+    own_clear_seq: int
+    group_floor_seq: int
+    settings: GroupSettings

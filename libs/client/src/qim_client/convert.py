@@ -164,7 +164,7 @@ def membership_change(wire: types_pb2.MembershipChange) -> values.MembershipChan
     """One change of a group's members."""
     return values.MembershipChange(
         version=wire.version,
-        op=MembershipOp(wire.op),
+        op=MembershipOp(wire.op) if wire.op else None,
         seq=wire.seq,
         time_ms=wire.time_ms,
         people=tuple(UserId(user) for user in wire.user_ids),
@@ -225,6 +225,11 @@ def cursor_to_wire(cursor: values.DeviceCursor) -> session_pb2.DeviceCursor:
     return session_pb2.DeviceCursor(conversation_id=cursor.conversation, generation=cursor.generation, seq=cursor.seq)
 
 
+def read_mark(wire: session_pb2.MarkReadResponse) -> answers.ReadMark:
+    """How far somebody has read."""
+    return answers.ReadMark(wire.read_seq, wire.unread_count)
+
+
 def mailbox_page(wire: session_pb2.PullMailboxResponse) -> answers.MailboxPage:
     """What was delivered and not acknowledged."""
     return answers.MailboxPage(tuple(_mailbox_entry(item) for item in wire.entries), wire.more)
@@ -236,33 +241,4 @@ def _mailbox_entry(wire: session_pb2.MailboxEntry) -> answers.MailboxEntry:
         message=message(wire.message) if wire.HasField("message") else None,
         withheld=seq_range(wire.withheld) if wire.HasField("withheld") else None,
         generation=wire.generation,
-    )
-
-
-def membership_result(wire: admin_pb2.MembershipResult) -> answers.MembershipResult:
-    """An operator's change."""
-    return answers.MembershipResult(
-        group=ConversationId(wire.group_id),
-        membership_version=wire.membership_version,
-        seq=wire.seq,
-        member_count=wire.member_count,
-        changed_count=wire.changed_count,
-        time_ms=wire.time_ms,
-    )
-
-
-def group_details(wire: admin_pb2.GroupDetails) -> answers.GroupDetails:
-    """A group as operators see it."""
-    return answers.GroupDetails(
-        group=ConversationId(wire.group_id),
-        owner=UserId(wire.owner_user_id) if any(wire.owner_user_id) else None,
-        membership_version=wire.membership_version,
-        revision=wire.revision,
-        generation=wire.generation,
-        member_count=wire.member_count,
-        settings=settings_from_wire(wire.settings),
-        head_seq=wire.head_seq,
-        group_floor_seq=wire.group_floor_seq,
-        frozen=wire.frozen,
-        created_at_ms=wire.created_at_ms,
     )

@@ -8,12 +8,12 @@ from typing import Self
 
 from qim.admin.v1 import admin_pb2, admin_pb2_grpc
 from qim.common.v1 import types_pb2
-from qim_client import answers, convert
+from qim_client import answers, convert, convert_operators
 from qim_client.config import OperatorProfile, TlsFiles
 from qim_client.connection import DEFAULT_TIMEOUT, Connection
 from qim_client.retry import RetryPolicy
 from qim_client.services import client_tls
-from qim_client.values import LeaverHistory, Member
+from qim_client.values import GroupSettings, LeaverHistory, Member
 from qim_common.channels import ChannelProvider
 from qim_common.ids import ConversationId, TenantId, UserId, uuid7
 
@@ -87,7 +87,7 @@ class OperatorClient:
             owner_user_id=owner or b"",
         )
         answer = await self._admin.call(lambda stub: stub.AddMembers, request, timeout=timeout)
-        return convert.membership_result(answer)
+        return convert_operators.membership_result(answer)
 
     async def remove_members(
         self,
@@ -114,12 +114,13 @@ class OperatorClient:
             leaver_history=types_pb2.LeaverHistory.ValueType(leaver_history or 0),
         )
         answer = await self._admin.call(lambda stub: stub.RemoveMembers, request, timeout=timeout)
-        return convert.membership_result(answer)
+        return convert_operators.membership_result(answer)
 
     async def get_group(self, group: ConversationId, *, timeout: float | None = None) -> answers.GroupDetails:
         """The group as it is now."""
         request = admin_pb2.GetGroupRequest(tenant_id=self.tenant, group_id=group)
-        return convert.group_details(await self._admin.call(lambda stub: stub.GetGroup, request, timeout=timeout))
+        answer = await self._admin.call(lambda stub: stub.GetGroup, request, timeout=timeout)
+        return convert_operators.group_details(answer)
 
     async def list_members(
         self, group: ConversationId, *, page_size: int = 100, page_token: str = "", timeout: float | None = None
@@ -138,6 +139,102 @@ class OperatorClient:
             page = await self.list_members(group, page_size=MAX_PAGE, page_token=token)
             for member in page.members:
                 yield member
+            if not (token := page.next_page_token):
+                return
+
+    async def update_group_settings(
+        self,
+        group: ConversationId,
+        settings: GroupSettings,
+        *,
+        request_id: bytes | None = None,
+        timeout: float | None = None,
+    ) -> answers.GroupDetails:
+        """Replace all settings; what stays show was fixed when they began and ended."""
+        request = admin_pb2.UpdateGroupSettingsRequest(
+            tenant_id=self.tenant,
+            request_id=request_id or uuid7(),
+            group_id=group,
+            settings=convert.settings_to_wire(settings),
+        )
+        answer = await self._admin.call(lambda stub: stub.UpdateGroupSettings, request, timeout=timeout)
+        return convert_operators.group_details(answer)
+
+    async def transfer_ownership(
+        self, group: ConversationId, owner: UserId, *, request_id: bytes | None = None, timeout: float | None = None
+    ) -> answers.GroupDetails:
+        """Make a member the owner."""
+        request = admin_pb2.TransferOwnershipRequest(
+            tenant_id=self.tenant, request_id=request_id or uuid7(), group_id=group, new_owner_user_id=owner
+        )
+        answer = await self._admin.call(lambda stub: stub.TransferOwnership, request, timeout=timeout)
+        return convert_operators.group_details(answer)
+
+    async def clear_group_history(
+        self,
+        group: ConversationId,
+        *,
+        up_to_seq: int = 0,
+        request_id: bytes | None = None,
+        timeout: float | None = None,
+    ) -> answers.GroupDetails:
+        """Move the floor up for all, to the head at most; 0: everything."""
+        request = admin_pb2.ClearGroupHistoryRequest(
+            tenant_id=self.tenant, request_id=request_id or uuid7(), group_id=group, up_to_seq=up_to_seq
+        )
+        answer = await self._admin.call(lambda stub: stub.ClearGroupHistory, request, timeout=timeout)
+        return convert_operators.group_details(answer)
+
+    async def freeze_group(
+        self,
+        group: ConversationId,
+        *,
+        frozen: bool = True,
+        request_id: bytes | None = None,
+        timeout: float | None = None,
+    ) -> answers.GroupDetails:
+        """Freeze or unfreeze: a frozen group refuses sends, joins and end users' group changes."""
+        request = admin_pb2.FreezeGroupRequest(
+            tenant_id=self.tenant, request_id=request_id or uuid7(), group_id=group, frozen=frozen
+        )
+        answer = await self._admin.call(lambda stub: stub.FreezeGroup, request, timeout=timeout)
+        return convert_operators.group_details(answer)
+
+    async def explain_visibility(
+        self, group: ConversationId, user: UserId, seq: int, *, timeout: float | None = None
+    ) -> answers.Explanation:
+        """Whether a person may read a seq and whether they received it, and by which rule."""
+        request = admin_pb2.ExplainVisibilityRequest(tenant_id=self.tenant, group_id=group, user_id=user, seq=seq)
+        answer = await self._admin.call(lambda stub: stub.ExplainVisibility, request, timeout=timeout)
+        return convert_operators.explanation(answer)
+
+    async def group_timeline(
+        self,
+        group: ConversationId,
+        *,
+        user: UserId | None = None,
+        page_size: int = 100,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> answers.TimelinePage:
+        """Membership events and changes without a seq, 1 to 1000 of each; with `user` what concerns that person.
+
+        A page may be short or empty while there are more.
+        """
+        request = admin_pb2.GroupTimelineRequest(
+            tenant_id=self.tenant, group_id=group, user_id=user or b"", page_size=page_size, page_token=page_token
+        )
+        answer = await self._admin.call(lambda stub: stub.GroupTimeline, request, timeout=timeout)
+        return convert_operators.timeline_page(answer)
+
+    async def timeline_pages(
+        self, group: ConversationId, *, user: UserId | None = None
+    ) -> AsyncIterator[answers.TimelinePage]:
+        """The whole line of a group, page after page; what holds for the group and the person is newest in the last."""
+        token = ""
+        while True:
+            page = await self.group_timeline(group, user=user, page_size=MAX_PAGE, page_token=token)
+            yield page
             if not (token := page.next_page_token):
                 return
 

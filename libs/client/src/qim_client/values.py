@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, MembershipOp, UserId, uuid7
-from qim_common.records import Audience, RecordType
+from qim_common.records import Audience, RecordType, StateChange
 
 
 class MemberState(IntEnum):
@@ -127,14 +127,42 @@ class MembershipEvent:
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """One change of a group's members: the version that it made, its seq and whom it changed."""
+    """One change of a group's members: the version that it made, its seq and whom it changed.
+
+    `op` None: the event lies below the floor and its record was removed; nobody is named, and `time_ms` is 0. `actor`
+    None: an operator.
+    """
 
     version: int
-    op: MembershipOp
+    op: MembershipOp | None
     seq: int
     time_ms: int
     people: tuple[UserId, ...]
     actor: UserId | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateEntry:
+    """One change of a group without a seq, and what holds from then on (design.md, "Words": state entry).
+
+    Attributes:
+        revision: the one that the change made.
+        head_seq: the newest seq at that moment.
+        made_by: `user:<uuid>`, `operator:<name>`, `backend:<name>`, or `retention`.
+        settings: None with FLOOR, which says nothing but `group_floor_seq`.
+        owner: None while the group is empty, and with FLOOR.
+    """
+
+    revision: int
+    kind: StateChange
+    time_ms: int
+    membership_version: int
+    head_seq: int
+    made_by: str
+    settings: GroupSettings | None
+    owner: UserId | None
+    frozen: bool
+    group_floor_seq: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from qim_devkit.demo.chapter import ALL_STAYS, CHAPTER, Chapter
 from qim_devkit.demo.checks import IN_OR_OUT, Check, check_all
 from qim_devkit.demo.pictures import Pictures
 from qim_devkit.demo.play import CALL_SECONDS, TENANT, Performance, Stage
+from qim_devkit.demo.poster import save_poster
 from qim_devkit.demo.progress import Loading
 from qim_devkit.demo.reading import NotListedError
 from qim_devkit.demo.staging import InterruptedBySignal, on_suite
@@ -39,12 +40,15 @@ NARROWEST: Final = 80
 LOG_LINES: Final = 12
 
 
-def main(chapter: Chapter = CHAPTER, *, env_overrides: Mapping[str, str] | None = None) -> int:
+def main(
+    chapter: Chapter = CHAPTER, *, env_overrides: Mapping[str, str] | None = None, poster: Path | None = None
+) -> int:
     """Play and print everything.
 
     Args:
         chapter: what is expected.
         env_overrides: environment variables of the services.
+        poster: where to draw README's picture, if anywhere.
 
     Returns the exit status: 0 when every number agrees, 1 when one does not or a service failed, 128 and the signal's
     number when somebody asked to stop.
@@ -68,6 +72,8 @@ def main(chapter: Chapter = CHAPTER, *, env_overrides: Mapping[str, str] | None 
             _print(console, verdict.failure("A call failed.", f"{reason}\n{_logs(suite)}"))
             return 1
     seconds = time.monotonic() - began
+    if poster is not None:
+        save_poster(performance, poster)
     checks = check_all(performance.played, chapter)
     return _show(console, performance, checks, seconds)
 

@@ -314,7 +314,10 @@ class ControlGroupTimelineResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     STATE_CHANGES_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
+    VISIBLE_RANGES_FIELD_NUMBER: _builtins.int
+    OWN_CLEAR_SEQ_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
+    own_clear_seq: _builtins.int
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.MembershipChange]: ...
     @_builtins.property
@@ -327,6 +330,12 @@ class ControlGroupTimelineResponse(_message.Message):
 
     @_builtins.property
     def group(self) -> Global___Group: ...
+    @_builtins.property
+    def visible_ranges(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SeqRange]:
+        """Only with a user: what that person may read now, ascending and disjoint, and
+        their own clear point.
+        """
+
     def __init__(
         self,
         *,
@@ -335,10 +344,12 @@ class ControlGroupTimelineResponse(_message.Message):
         next_page_token: _builtins.str = ...,
         state_changes: _abc.Iterable[_types_pb2.StateChange] | None = ...,
         group: Global___Group | None = ...,
+        visible_ranges: _abc.Iterable[_types_pb2.SeqRange] | None = ...,
+        own_clear_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "group", b"group", "next_page_token", b"next_page_token", "state_changes", b"state_changes", "stays", b"stays"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "group", b"group", "next_page_token", b"next_page_token", "own_clear_seq", b"own_clear_seq", "state_changes", b"state_changes", "stays", b"stays", "visible_ranges", b"visible_ranges"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,9 +15,13 @@ from qim_writer.domain.explain import Explanation, explain
 from qim_writer.domain.members import Change
 from qim_writer.domain.policy import NOBODY
 from qim_writer.domain.stays import Stay
+from qim_writer.domain.visible import Visible, visible_range
 from qim_writer.storage import Conversation, Facts, GroupStateStore, MembershipStore, MessageStore, StateRecord
 
 PAGE_MAX: Final = 1_000
+PEOPLE_MAX: Final = 100_000
+"""People named by one page of a timeline: below 2 MiB."""
+
 TIMELINE: Final = "GroupTimeline"
 _POSITION: Final = struct.Struct(">QQ")
 
@@ -26,13 +30,14 @@ _POSITION: Final = struct.Struct(">QQ")
 class Timeline:
     """A page of a group's line: membership events and changes without a seq, each in their order.
 
-    With a person: that person's stays, and only the events that concern them."""
+    With a person: that person's stays, what they may read, and only the events that concern them."""
 
     group: Conversation
     facts: Facts
     changes: tuple[Change, ...]
     states: tuple[StateRecord, ...]
     stays: tuple[Stay, ...]
+    visible: Visible | None
     next_token: str
 
 
@@ -76,7 +81,9 @@ class Explain:
         changes = await self._messages.events(group, seq, size)
         states = [] if user_id else await self._states.state_records(group, revision, size)
         next_token = ""
-        if len(changes) == size or len(states) == size:
+        complete = len(changes)
+        changes = _fitting(changes)
+        if complete == size or len(changes) < complete or len(states) == size:
             seq = changes[-1].seq if changes else seq
             revision = states[-1].revision if states else revision
             next_token = self._tokens.issue(TIMELINE, group.tenant, caller, group.id, _POSITION.pack(seq, revision))
@@ -84,4 +91,15 @@ class Explain:
             versions = frozenset[int]() if person is None else person.versions
             changes = [change for change in changes if change.version in versions]
         stays = () if person is None else person.stays
-        return Timeline(group, facts, tuple(changes), tuple(states), stays, next_token)
+        visible = None if person is None else visible_range(person, facts.line)
+        return Timeline(group, facts, tuple(changes), tuple(states), stays, visible, next_token)
+
+
+def _fitting(changes: list[Change]) -> list[Change]:
+    """As many of the changes as an answer holds, from the first on, and at least one."""
+    people = 0
+    for at, change in enumerate(changes):
+        people += len(change.users)
+        if at and people > PEOPLE_MAX:
+            return changes[:at]
+    return changes

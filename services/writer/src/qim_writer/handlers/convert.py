@@ -25,6 +25,7 @@ from qim_writer.domain.policy import (
     RejoinHistory,
 )
 from qim_writer.domain.stays import Stay
+from qim_writer.domain.visible import Visible
 from qim_writer.storage import ChangeAnswer, Conversation, Facts, GroupSnapshot, StateRecord
 
 _E = TypeVar("_E", bound=IntEnum)
@@ -67,6 +68,11 @@ def stay_of(stay: Stay) -> types_pb2.Stay:
         keeps_earlier=stay.keeps_earlier,
         revoked=stay.revoked,
     )
+
+
+def ranges_of(visible: Visible | None) -> list[types_pb2.SeqRange]:
+    """What a person may read; None: nothing."""
+    return [types_pb2.SeqRange(first_seq=first, last_seq=last) for first, last in visible.ranges] if visible else []
 
 
 def member_of(user: UserId, stay: Stay, *, owner: bool) -> types_pb2.Member:

@@ -111,4 +111,6 @@ class GroupControlHandler(group_control_pb2_grpc.GroupControlServicer):
             stays=[convert.stay_of(stay) for stay in timeline.stays],
             next_page_token=timeline.next_token,
             group=convert.group_of(timeline.group, timeline.facts),
+            visible_ranges=convert.ranges_of(timeline.visible),
+            own_clear_seq=0 if timeline.facts.person is None else timeline.facts.person.own_clear,
         )
