@@ -9,8 +9,8 @@ BUF := .cache/buf-$(BUF_VERSION)/buf
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check lint format format-check types imports unit contract integration e2e faults \
-	protos buf bench lock clean
+.PHONY: help setup demo up test check lint format format-check types imports unit contract integration e2e conformance \
+	replay faults protos buf bench lock clean
 
 help: ## List every target with a line of explanation (the default)
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,13 @@ integration: setup ## Run the integration tests: one service over mTLS, a real V
 
 e2e: setup ## Run the end-to-end tests: the whole suite as processes
 	@$(PYTEST) tests/e2e
+
+conformance: setup ## Perform scenario files (FILES="a.yaml b.yaml"; default: all of tests/conformance)
+	@$(BIN)/python -m tests.conformance.runner $(FILES)
+
+replay: setup ## Import TRACE=room.jsonl and compare each person with EXPECT=room.csv (NEWCOMER= REJOIN= LEAVER=)
+	@$(BIN)/python -m qim_devkit.replay $(if $(NEWCOMER),--newcomer '$(NEWCOMER)') $(if $(REJOIN),--rejoin '$(REJOIN)') \
+		$(if $(LEAVER),--leaver '$(LEAVER)') '$(TRACE)' '$(EXPECT)'
 
 faults: setup ## Run the fault tests: killed processes, cut connections
 	@$(PYTEST) tests/faults

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.support.command_lines import Ended, run_program
 from tests.support.valkey import require_valkey
 
 from qim_client.names import group_id, user_id
@@ -20,23 +18,6 @@ from qim_common.ids import show
 from qim_devkit.suite import Suite
 
 pytestmark = pytest.mark.server
-
-MODULES = {"qim": "qim_devkit.cli", "qimctl": "qim_admin.cli"}
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        return [" ".join(line.split()) for line in self.out.splitlines()]
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -51,21 +32,7 @@ async def run(suite: Suite, line: str, *more: str, who: str = "ana") -> Ended:
     program, *arguments = line.split()
     directory = suite.paths.root.parent / "below"
     await asyncio.to_thread(Path.mkdir, directory, exist_ok=True)
-    environment = {name: value for name, value in os.environ.items() if name != "QIM_CONFIG"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        MODULES[program],
-        *arguments,
-        *more,
-        cwd=directory,
-        env={**environment, "QIM_AS": who, "COLUMNS": "200"},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 30)
-    return Ended(process.returncode or 0, out.decode(), err.decode())
+    return await run_program(program, *arguments, *more, environment={"QIM_AS": who}, directory=directory)
 
 
 async def listed_with_head(suite: Suite, who: str, conversation: str, head: int) -> dict[str, Any]:
@@ -140,3 +107,30 @@ async def test_a_refusal_names_its_reason_and_ends_with_1(suite: Suite) -> None:
     assert again[1].err.startswith("GROUP_ALREADY_EXISTS: ")
     error = json.loads((await run(suite, "qim leave nowhere -o json", who="hal")).err)["error"]
     assert error["reason"] == "PERMISSION_DENIED"
+
+
+async def test_the_owner_clears_and_hands_over_and_everybody_clears_their_own(suite: Suite) -> None:
+    await run(suite, "qim group create cleared ben cara", who="ivy")
+    for number in range(1, 5):
+        await run(suite, f"qim send cleared number{number}", who="ivy")
+    refused = await run(suite, "qim group clear cleared", who="ben")
+    assert (refused.code, refused.err.split(":")[0]) == (1, "PERMISSION_DENIED")
+    assert (
+        await run(suite, "qim group clear cleared --up-to 1", who="ivy")
+    ).out == "cleared: cleared for all up to 1\n"
+    assert (await run(suite, "qim clear cleared --up-to 3", who="ben")).out == "cleared: cleared for you up to 3\n"
+    assert "visible: 4 (1 seq)" in (await run(suite, "qim visible cleared", who="ben")).lines
+    assert "visible: 2 to 4 (3 seqs)" in (await run(suite, "qim visible cleared", who="cara")).lines
+    handed = await run(suite, "qim group owner cleared ben", who="ivy")
+    assert (handed.code, handed.out) == (0, "cleared: ben is the owner\n")
+    assert (await run(suite, "qim group clear cleared -o json", who="ben")).json["group_floor_seq"] == 4
+
+
+async def test_messages_are_marked_read_up_to_a_seq_and_then_all(suite: Suite) -> None:
+    await run(suite, "qim group create marked kim", who="jon")
+    for number in range(1, 4):
+        await run(suite, f"qim send marked number{number}", who="jon")
+    assert (await run(suite, "qim read marked 1", who="kim")).out == "marked: read up to 1, 2 unread\n"
+    assert (await run(suite, "qim read marked", who="kim")).out == "marked: read up to 3, 0 unread\n"
+    assert (await run(suite, "qim read marked 1 -o json", who="kim")).json == {"read_seq": 3, "unread_count": 0}
+    assert (await run(suite, "qim read nowhere", who="kim")).err.startswith("PERMISSION_DENIED")

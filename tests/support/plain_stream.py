@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from google.rpc import status_pb2
@@ -37,11 +38,13 @@ def _play(address: str, files: CertFiles, frames: Iterable[writer_pb2.SendMessag
     credentials = grpc.ssl_channel_credentials(files.ca.read_bytes(), files.key.read_bytes(), files.cert.read_bytes())
     answers: list[writer_pb2.SendMessagesResponse] = []
     with grpc.secure_channel(address, credentials) as channel:
-        call = writer_pb2_grpc.WriterStub(channel).SendMessages(iter(frames), timeout=30)
+        stub: Any = writer_pb2_grpc.WriterStub(channel)  # type: ignore[arg-type]  # the stubs are typed for grpc.aio
+        call = stub.SendMessages(iter(frames), timeout=30)
+        refusal = None
         try:
             answers.extend(call)
         except grpc.RpcError:
             for key, value in call.trailing_metadata() or ():
                 if key == "grpc-status-details-bin":
-                    return Ended(answers, call.code(), call.details(), of_status(status_pb2.Status.FromString(value)))
-        return Ended(answers, call.code(), call.details() or "", None)
+                    refusal = of_status(status_pb2.Status.FromString(value))
+        return Ended(answers, call.code(), call.details() or "", refusal)

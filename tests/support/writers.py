@@ -87,10 +87,12 @@ class Caller:
 
 
 class Writers:
-    """A suite whose only service is the writer; more writers on the same Valkeys where a test wants them."""
+    """A suite whose only service is the writer, and callers of that writer or, with `address`, of another one on the
+    same Valkeys."""
 
-    def __init__(self, suite: Suite) -> None:
+    def __init__(self, suite: Suite, address: str = "") -> None:
         self.suite = suite
+        self.address = address or suite.addresses["writer"]
         self.gateway_client = self.client()
         self._callers: dict[tuple[str, str, tuple[str, ...]], Caller] = {}
         self._redis = [
@@ -99,11 +101,6 @@ class Writers:
         ]
         state = suite.environment("writer")
         self.topology = Topology(suite.valkey_addresses, 256, state["QIM_INSTALLATION_ID"])
-
-    @property
-    def address(self) -> str:
-        """Of the suite's own writer."""
-        return self.suite.addresses["writer"]
 
     def client(
         self, address: str = "", *, timeout: float = SECONDS, policy: RetryPolicy | None = None
@@ -177,6 +174,16 @@ class Writers:
         async with another_writer(self.suite, **settings) as process:
             yield process
 
+    @asynccontextmanager
+    async def second(self) -> AsyncIterator[Writers]:
+        """Callers of another writer process on the same Valkeys."""
+        async with self.another() as process:
+            beside = Writers(self.suite, process.address)
+            try:
+                yield beside
+            finally:
+                await beside.close()
+
     async def close(self) -> None:
         """Close every connection."""
         await self.gateway_client.close()
@@ -193,9 +200,9 @@ class AnotherWriter(ServiceProcess):
         ports = allocate(("", "health", "metrics"), {})
         self.address, health, self.metrics = (f"127.0.0.1:{port}" for port in ports.values())
         own = {"QIM_LISTEN": self.address, "QIM_HEALTH_LISTEN": health, "QIM_METRICS_LISTEN": self.metrics}
-        environment = suite.environment("writer") | own | settings
+        self.environment = suite.environment("writer") | own | settings
         log = suite.paths.log(f"writer-{ports['']}")
-        super().__init__("another writer", MODULES["writer"], environment, log, health)
+        super().__init__("another writer", MODULES["writer"], self.environment, log, health)
 
 
 @asynccontextmanager

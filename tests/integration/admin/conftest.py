@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from tests.support.valkey import require_valkey
 
 from qim_client import GatewayClient, OperatorClient
-from qim_common.ids import TenantId
+from qim_common.ids import TenantId, show
 from qim_devkit.paths import SuitePaths
 from qim_devkit.suite import Suite
 
@@ -19,6 +22,8 @@ gateways: {dev-gateway: {tenants: [1, 2]}}
 operators:
   dev-operator: {tenants: [1, 2], roles: [admin]}
   vic: {tenants: [1], roles: [viewer]}
+  mo: {tenants: [1], roles: [moderator]}
+  nora: {tenants: [1], roles: []}
 backends: {dev-backend: {tenants: [1]}}
 """
 
@@ -53,3 +58,23 @@ async def backend(admin_suite: Suite) -> AsyncIterator[OperatorClient]:
     """The development back end in tenant 1."""
     async with OperatorClient(admin_suite.addresses["admin"], admin_suite.backend_files(), TENANT) as client:
         yield client
+
+
+Named = Callable[[str], AbstractAsyncContextManager[OperatorClient]]
+
+
+@pytest.fixture
+def operator_named(admin_suite: Suite) -> Named:
+    """Any operator by the certificate's name, in tenant 1."""
+
+    def client(name: str) -> OperatorClient:
+        files = admin_suite.pki.issue("operator", name)
+        return OperatorClient(admin_suite.addresses["admin"], files, TENANT)
+
+    return client
+
+
+def journal(suite: Suite, group: bytes) -> list[dict[str, Any]]:
+    """The journal's lines about one group, oldest first."""
+    lines = [json.loads(line) for line in suite.log("admin").read_text().splitlines() if line.startswith("{")]
+    return [line for line in lines if line.get("logger") == "qim_admin.journal" and line["group"] == show(group)]

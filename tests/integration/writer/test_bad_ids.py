@@ -22,6 +22,8 @@ ZERO_GROUP = b"\x02" + bytes(15)
 NO_GROUP = (*NO_ID, ZERO_GROUP, b"\x01" + b"d" * 15, b"\x03" + b"g" * 15, b"\xff" * 16)
 NO_CONVERSATION = (*NO_ID, ZERO_GROUP, b"\x01" + bytes(15), b"\x03" + b"g" * 15, b"\xff" * 16)
 
+OPERATORS_CHANGES = ("UpdateGroupSettings", "TransferOwnership", "ClearGroupHistory", "FreezeGroup")
+
 PLACES = [
     ("CreateGroup", "", "request_id", NO_ID),
     ("CreateGroup", "", "group_id", [bad for bad in NO_GROUP if bad]),
@@ -45,6 +47,18 @@ PLACES = [
     ("AdminChangeMembers", "", "group_id", NO_GROUP),
     ("AdminChangeMembers", "", "user_ids", NO_ID),
     ("AdminChangeMembers", "", "owner_user_id", [bad for bad in NO_ID if bad]),
+    *((name, "gateway", "request_id", NO_ID) for name in ("ClearHistory", "ClearGroupHistory", "TransferOwnership")),
+    ("ClearHistory", "", "conversation_id", NO_CONVERSATION),
+    ("ClearGroupHistory", "gateway", "group_id", NO_GROUP),
+    ("TransferOwnership", "gateway", "group_id", NO_GROUP),
+    ("TransferOwnership", "gateway", "new_owner_user_id", NO_ID),
+    *((name, "admin", "request_id", NO_ID) for name in OPERATORS_CHANGES),
+    *((name, "admin", "group_id", NO_GROUP) for name in OPERATORS_CHANGES),
+    ("TransferOwnership", "admin", "new_owner_user_id", NO_ID),
+    ("ExplainVisibility", "", "group_id", NO_GROUP),
+    ("ExplainVisibility", "", "user_id", NO_ID),
+    ("GroupTimeline", "", "group_id", NO_GROUP),
+    ("GroupTimeline", "", "user_id", [bad for bad in NO_ID if bad]),
     ("GetGroup", "", "group_id", NO_GROUP),
     ("ListMembers", "", "group_id", NO_GROUP),
 ]

@@ -48,6 +48,11 @@ NUMBERS = [
     ("RecipientsForVersion", "", "membership_version", (0, 2, 2**53, FAR)),
     ("RecipientsForVersion", "", "target_shard", (256, 65_536, 2**32 - 1)),
     ("DeliveredPage", "", "limit", (0, 1001, 2**32 - 1)),
+    ("ClearHistory", "", "up_to_seq", (2**53, FAR)),
+    ("ClearGroupHistory", "gateway", "up_to_seq", (2**53, FAR)),
+    ("ClearGroupHistory", "admin", "up_to_seq", (2**53, FAR)),
+    ("GroupTimeline", "", "page_size", (0, 1001, 2**32 - 1)),
+    ("ExplainVisibility", "", "seq", (0, 2**53, FAR)),
     ("AdminChangeMembers", "", "kind", (0, 3, -1)),
     ("AdminChangeMembers", "", "leaver_history", (1,)),  # goes with removing only
 ]
@@ -141,6 +146,19 @@ async def test_a_setting_out_of_its_range_creates_nothing(
     answer = await refusal(method("CreateGroup").call(writers.caller("gateway"), request))
     assert (answer.name, answer.fields) == (INVALID, (f"settings.{field}",))
     assert writers.facts(group) == {}
+
+
+@pytest.mark.parametrize(("field", "settings"), BAD_SETTINGS)
+async def test_a_setting_out_of_its_range_changes_nothing(
+    writers: Writers, group: ConversationId, field: str, settings: types_pb2.GroupSettings
+) -> None:
+    before = writers.facts(group)
+    called = method("UpdateGroupSettings")
+    request = called.request(group)
+    request.settings.CopyFrom(settings)
+    answer = await refusal(called.call(writers.caller("admin"), request))
+    assert (answer.name, answer.fields) == (INVALID, (f"settings.{field}",))
+    assert writers.facts(group) == before
 
 
 async def test_a_removals_own_policy_is_a_known_one(writers: Writers, group: ConversationId) -> None:

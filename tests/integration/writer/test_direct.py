@@ -16,6 +16,17 @@ from qim_common.ids import ConversationId, UserId, direct_conversation_id, uuid7
 
 pytestmark = pytest.mark.server
 
+OF_CONVERSATIONS = (
+    *("PullHistory", "GetMessages", "GetVisibleRange"),
+    *("AuthorizeSend", "FreezeDelivery", "AuthorizeHistory"),
+)
+OF_GROUPS = (
+    *("CreateGroup", "MembersPage", "LeaveGroup", "MembersSince"),
+    *("AdminChangeMembers", "GetGroup", "ListMembers"),
+    *("ClearGroupHistory", "TransferOwnership", "UpdateGroupSettings", "FreezeGroup"),
+    *("GroupTimeline", "ExplainVisibility"),
+)
+
 
 def people() -> tuple[UserId, UserId]:
     return UserId(uuid7()), UserId(uuid7())

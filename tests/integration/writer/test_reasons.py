@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from tests.support.refusals import Refusal, of_status, refusal
 from tests.support.writer_methods import frame, message, method
@@ -15,6 +17,7 @@ from qim_common.ids import ConversationId, uuid7
 
 pytestmark = pytest.mark.server
 
+HOUR_MS = 3_600_000
 KIND = membership_pb2.AdminMembershipChange
 
 
@@ -159,12 +162,13 @@ async def test_a_frozen_group_takes_no_send_and_no_newcomer_but_lets_people_go(
 
 async def test_an_id_from_before_the_kept_answers_is_never_executed(writers: Writers, group: ConversationId) -> None:
     instance, _, bucket = writers.keys(group)
-    old = uuid7()
+    now = time.time_ns() // 1_000_000
+    old = (now - HOUR_MS).to_bytes(6, "big") + uuid7()[6:]
     known = message(group)
     request = writer_pb2.SendMessageRequest(message=known)
     first = await method("SendMessage").call(writers.caller("gateway"), request)
     low = instance.hget(bucket.meta, "low")
-    instance.hset(bucket.meta, "low", int.from_bytes(old[:6], "big") + 11 * 60_000)
+    instance.hset(bucket.meta, "low", now - HOUR_MS // 2)
     before = writers.facts(group)
     try:
         leave = method("LeaveGroup").request(group)

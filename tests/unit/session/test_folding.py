@@ -84,5 +84,5 @@ def test_an_entry_that_is_cut_short_is_refused() -> None:
 
 def test_a_control_body_that_names_fewer_people_than_it_says_is_refused() -> None:
     audience, tail = control(MembershipOp.JOIN, [ANA, BEN])
-    with pytest.raises(ValueError, match="for 2 people"):
+    with pytest.raises(ValueError, match="of 2 people"):
         fold([entry(10, messages(group(1), 2, 1, [(audience, tail[:-16])]))])

@@ -14,7 +14,7 @@ from qim.session.v1 import session_pb2
 from qim.writer.v1 import writer_pb2
 from qim_client import answers, convert
 from qim_client.services import Services
-from qim_client.values import DeviceCursor, Direction, GroupSettings, Member, Message, Outgoing
+from qim_client.values import MAX_SEQ, DeviceCursor, Direction, GroupSettings, Member, Message, Outgoing
 from qim_common.errors import InvalidArgument
 from qim_common.identity import ACTOR_KEY, Actor
 from qim_common.ids import ConversationId, UserId, uuid7
@@ -272,10 +272,10 @@ class ActorClient:
         return UserId(answer.owner_user_id)
 
     async def mark_read(
-        self, conversation: ConversationId, seq: int, *, timeout: float | None = None
+        self, conversation: ConversationId, seq: int | None = None, *, timeout: float | None = None
     ) -> answers.ReadMark:
-        """Move the read cursor forward to `seq`, at most to what the person may have read."""
-        request = session_pb2.MarkReadRequest(conversation_id=conversation, seq=seq)
+        """Move the read cursor forward to `seq`, at most to what the person may have read; None: so far."""
+        request = session_pb2.MarkReadRequest(conversation_id=conversation, seq=MAX_SEQ if seq is None else seq)
         return convert.read_mark(
             await self._services.session.call(
                 lambda stub: stub.MarkRead, request, metadata=self._metadata, timeout=timeout

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Final
 
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, MembershipOp, UserId, uuid7
 from qim_common.records import Audience, RecordType, StateChange
+
+MAX_SEQ: Final = 2**53 - 1
+"""seqs stay below 2^53 (storage.md, "Keys per conversation")."""
 
 
 class MemberState(IntEnum):

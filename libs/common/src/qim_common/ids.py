@@ -153,11 +153,15 @@ def control_body(op: MembershipOp, actor: bytes, people: Iterable[bytes]) -> byt
 
 
 def parse_control_body(body: bytes) -> tuple[MembershipOp, bytes, tuple[UserId, ...]]:
-    """Operation, actor (16 bytes) and people of a membership event; raises struct.error or ValueError."""
-    op, actor, count = _CONTROL_HEAD.unpack_from(body)
+    """Operation, actor (16 bytes, all zero: an operator) and people of a membership event.
+
+    Raises ValueError for other bytes: the service never makes such a body."""
     start = _CONTROL_HEAD.size
+    if len(body) < start:
+        raise ValueError(f"a membership event has at least {start} bytes, not {len(body)}")
+    op, actor, count = _CONTROL_HEAD.unpack_from(body)
     if len(body) != start + count * ID_BYTES:
-        raise ValueError("the body of a membership event has another length")
+        raise ValueError(f"a membership event of {count} people has another length than {len(body)} bytes")
     people = tuple(UserId(body[at : at + ID_BYTES]) for at in range(start, len(body), ID_BYTES))
     return MembershipOp(op), actor, people
 

@@ -5,10 +5,8 @@ Names stand for ids that are derived from them (qim_client.names); `make up` has
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -20,23 +18,20 @@ from qim_client import (
     Conversation,
     DeviceCursor,
     Direction,
-    GroupSettings,
-    LeaverHistory,
     MailboxPage,
-    Member,
-    NewcomerPolicy,
     Outgoing,
-    RejoinHistory,
 )
 from qim_client.names import NameKind, derived_id, parse_name
 from qim_client.presentation import OutputFormat, hoist_options, printable
+from qim_client.values import MAX_SEQ
+from qim_client.words import counted
 from qim_common.errors import InvalidArgument
 from qim_common.ids import MAX_TENANT, show
 from qim_devkit import cli_drawing as drawing
+from qim_devkit.cli_group import GroupArgument, UpToOption, group_app
 from qim_devkit.cli_session import Session
 
 GLOBAL_OPTIONS: Final = frozenset({"--as", "--config", "--device", "--tenant", "--output", "-o", "--timeout"})
-MAX_LAST_N: Final = 1_000_000_000
 
 app = typer.Typer(
     name="qim",
@@ -45,28 +40,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-group_app = typer.Typer(help="Create a group, list its members.", no_args_is_help=True)
 app.add_typer(group_app, name="group")
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP")]
 ConversationArgument = Annotated[
     str, typer.Argument(metavar="CONVERSATION", help="A group, or @PERSON for the direct conversation.")
 ]
 LimitOption = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="At most this many.")]
-
-
-class Rejoin(StrEnum):
-    """What somebody who comes back may read of earlier stays, as typed."""
-
-    LATEST = "latest"
-    ALL = "all"
-
-
-class Leaver(StrEnum):
-    """What a leaver may read, as typed."""
-
-    UNTIL_LEFT = "until-left"
-    NONE = "none"
 
 
 @app.callback()
@@ -95,51 +74,6 @@ def options(
 ) -> None:
     """What holds for every command; these options may stand anywhere."""
     context.obj = Session(config=config, me=me, device=device, tenant=tenant, output=output, timeout=timeout)
-
-
-@group_app.command("create")
-def create(
-    context: typer.Context,
-    group: GroupArgument,
-    members: Annotated[list[str] | None, typer.Argument(metavar="MEMBER")] = None,
-    newcomer: Annotated[
-        str, typer.Option("--newcomer", metavar="since-join|last:N|all", help="What newcomers may read.")
-    ] = "since-join",
-    rejoin: Annotated[Rejoin, typer.Option("--rejoin", help="What returning people may read.")] = Rejoin.LATEST,
-    leaver: Annotated[Leaver, typer.Option("--leaver", help="What leavers may read.")] = Leaver.UNTIL_LEFT,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=100_000, help="The most members.")] = 100_000,
-) -> None:
-    """Create a group that you own, with these members from the start."""
-    session: Session = context.obj
-    policy, last_n = parse_newcomer(newcomer)
-    settings = GroupSettings(
-        newcomer=policy,
-        last_n=last_n,
-        rejoin=RejoinHistory.ALL_STAYS if rejoin is Rejoin.ALL else RejoinHistory.LATEST_STAY,
-        leaver=LeaverHistory.NONE if leaver is Leaver.NONE else LeaverHistory.UNTIL_LEFT,
-        member_limit=limit if limit < 100_000 else 0,
-    )
-    target, people = session.group(group), [session.user(text) for text in members or ()]
-    created = session.run(lambda actor: actor.create_group(people, group=target, settings=settings))
-    count = drawing.counted(created.member_count, "member", "members")
-    words = f"{session.name_of_conversation(created.group)}: {count}, version {created.membership_version}"
-    session.show(created, lambda: [Text(words)])
-
-
-@group_app.command("members")
-def members(context: typer.Context, group: GroupArgument) -> None:
-    """List all present members, as one of them."""
-    session: Session = context.obj
-    target = session.group(group)
-
-    async def read(actor: ActorClient) -> list[Member]:
-        return [member async for member in actor.members(target)]
-
-    found = session.run(read)
-    session.show(
-        {"group": target, "member_count": len(found), "members": found},
-        lambda: [drawing.members_table(found, session.name_of), Text(drawing.counted(len(found), "member", "members"))],
-    )
 
 
 @app.command("send")
@@ -206,6 +140,30 @@ def list_conversations(context: typer.Context, limit: LimitOption = 50) -> None:
     )
 
 
+@app.command("read")
+def mark_read(
+    context: typer.Context,
+    conversation: ConversationArgument,
+    seq: Annotated[int | None, typer.Argument(metavar="SEQ", min=1, max=MAX_SEQ, help="Default: everything.")] = None,
+) -> None:
+    """Mark messages read, up to a seq; the mark only moves forward."""
+    session: Session = context.obj
+    target, _ = session.conversation(conversation)
+    read = session.run(lambda actor: actor.mark_read(target, seq))
+    words = f"{session.name_of_conversation(target)}: read up to {read.read_seq}, {read.unread_count} unread"
+    session.show(read, lambda: [Text(words)])
+
+
+@app.command("clear")
+def clear(context: typer.Context, conversation: ConversationArgument, up_to: UpToOption = None) -> None:
+    """Clear what you see, on all your devices; others keep theirs."""
+    session: Session = context.obj
+    target, _ = session.conversation(conversation)
+    point = session.run(lambda actor: actor.clear_history(target, up_to_seq=up_to or 0))
+    words = f"{session.name_of_conversation(target)}: cleared for you up to {point}"
+    session.show({"conversation": target, "own_clear_seq": point}, lambda: [Text(words)])
+
+
 @app.command("mailbox")
 def mailbox(
     context: typer.Context,
@@ -224,9 +182,7 @@ def mailbox(
 
     page = session.run(read)
     state = "acknowledged" if ack else "not acknowledged"
-    words = f"{drawing.counted(len(page.entries), 'entry', 'entries')}, {state}" + (
-        ", and there is more" if page.more else ""
-    )
+    words = f"{counted(len(page.entries), 'entry', 'entries')}, {state}" + (", and there is more" if page.more else "")
     session.show(
         page,
         lambda: [
@@ -260,20 +216,6 @@ def show_id(
     found = {str(item): show(derived_id(item, name)) for item in ([kind] if kind else NameKind)}
     lines = [found[kind]] if kind else [f"{item:<6} {value}" for item, value in found.items()]
     session.show({"name": name, **found}, lambda: [Text(line) for line in lines])
-
-
-def parse_newcomer(text: str) -> tuple[NewcomerPolicy, int]:
-    """`since-join`, `last:N` or `all` as policy and N. Raises typer.BadParameter."""
-    if text == "since-join":
-        return NewcomerPolicy.SINCE_JOIN, 0
-    if text == "all":
-        return NewcomerPolicy.ALL, 0
-    match = re.fullmatch(r"last:([0-9]{1,10})", text)
-    if match is None or not 1 <= int(match[1]) <= MAX_LAST_N:
-        raise typer.BadParameter(
-            f"must be since-join, all, or last:N with N from 1 to {MAX_LAST_N:,}", param_hint="--newcomer"
-        )
-    return NewcomerPolicy.LAST_N, int(match[1])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

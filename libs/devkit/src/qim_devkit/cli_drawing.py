@@ -1,9 +1,8 @@
-"""How `qim` draws answers: membership events as words, messages and lists as tables. Pure."""
+"""How `qim` draws answers: messages and lists as tables. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -12,27 +11,13 @@ from qim_client import (
     Conversation,
     MailboxEntry,
     Member,
-    MembershipEvent,
     MemberState,
     Message,
-    SeqRange,
     Stay,
     VisibleRange,
 )
-from qim_client.presentation import body_text, listed, shown
-from qim_common.ids import MembershipOp
-
-NameOf = Callable[[bytes], str]
-
-
-def event_words(event: MembershipEvent, name_of: NameOf) -> str:
-    """A membership event as a sentence: "ben left", "ana added cara and dora", "ben was removed by an operator"."""
-    people = listed(shown(event.people, name_of))
-    were = "was" if len(event.people) == 1 else "were"
-    if event.op is MembershipOp.LEAVE:
-        return f"{people} left"
-    by = f"by {name_of(event.actor)}" if event.actor is not None else "by an operator"
-    return f"{people} {were} {'added' if event.op is MembershipOp.JOIN else 'removed'} {by}"
+from qim_client.presentation import body_text, listed
+from qim_client.words import NameOf, clock, counted, event_words, seqs
 
 
 def message_text(message: Message, name_of: NameOf) -> Text:
@@ -100,21 +85,6 @@ def visible_lines(visible: VisibleRange) -> list[Text | Table]:
     if visible.group_floor_seq:
         lines.append(Text(f"cleared for all up to {visible.group_floor_seq}"))
     return [*lines, _stays_table(visible.stays)]
-
-
-def seqs(item: SeqRange) -> str:
-    """One seq, or the first and the last."""
-    return str(item.first) if item.first == item.last else f"{item.first} to {item.last}"
-
-
-def counted(count: int, one: str, many: str) -> str:
-    """`1 seq`, `4,836 seqs`."""
-    return f"{count:,} {one if count == 1 else many}"
-
-
-def clock(time_ms: int) -> str:
-    """A time of the server in the local time zone."""
-    return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _stays_table(stays: Sequence[Stay]) -> Table:

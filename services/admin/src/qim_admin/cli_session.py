@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.text import Text
 
 from qim_client.config import ClientConfig, ClientConfigError, OperatorProfile
 from qim_client.namebook import FILE_NAME, NameBook
 from qim_client.operators import OperatorClient
-from qim_client.presentation import CONFIGURATION, OutputFormat, Refusal, explain, printable
+from qim_client.presentation import CONFIGURATION, Refusal, as_json, explain, printable
 from qim_common.errors import InvalidArgument, QimError
 from qim_common.ids import ConversationId, TenantId, UserId, parse_group, parse_shown, parse_user, show
 from qim_common.start import StartRefusedError
@@ -23,10 +25,19 @@ from qim_common.start import StartRefusedError
 Answer = TypeVar("Answer")
 
 
-class Session:
-    """One run. Answers go to stdout, refusals to stderr; both are JSON with OutputFormat.JSON."""
+class Output(StrEnum):
+    """How answers are printed."""
 
-    def __init__(self, config: Path | None, tenant: int | None, output: OutputFormat, timeout: float) -> None:
+    TABLE = "table"
+    JSON = "json"
+    SVG = "svg"
+    """A picture, of a timeline only."""
+
+
+class Session:
+    """One run. Answers go to stdout, refusals to stderr; both are JSON with Output.JSON."""
+
+    def __init__(self, config: Path | None, tenant: int | None, output: Output, timeout: float) -> None:
         self.output = output
         self.console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
         self._errors = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -91,16 +102,20 @@ class Session:
 
     def fail(self, refusal: Refusal) -> NoReturn:
         """Print a refusal on stderr and end the run with exit code 1."""
-        if self.output is OutputFormat.JSON:
+        if self.output is Output.JSON:
             self._errors.print(json.dumps(refusal.as_json(), ensure_ascii=False))
         else:
             for line in refusal.lines():
                 self._errors.print(line)
         raise typer.Exit(1)
 
-    def print_json(self, document: Any) -> None:
-        """Print one JSON document on stdout."""
-        self.console.print(json.dumps(document, ensure_ascii=False, indent=2))
+    def show(self, answer: Any, draw: Callable[[], Sequence[RenderableType]]) -> None:
+        """Print `answer` as JSON, or what `draw` makes of it."""
+        if self.output is Output.JSON:
+            self.console.print(json.dumps(as_json(answer), ensure_ascii=False, indent=2))
+            return
+        for part in draw():
+            self.console.print(part)
 
     def _profile(self) -> tuple[OperatorProfile, NameBook | None]:
         if self._loaded is None:
@@ -124,3 +139,8 @@ def chunks(users: Iterable[UserId], size: int) -> list[list[UserId]]:
     """`users`, each once and in their order, in pieces of at most `size`."""
     distinct = list(dict.fromkeys(users))
     return [distinct[at : at + size] for at in range(0, len(distinct), size)]
+
+
+def plain(text: str) -> Text:
+    """A cell of a table that stays on one line."""
+    return Text(text, no_wrap=True)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from qim_admin.domain import Group, MemberPage, MembershipChange, MembershipVersion, OperatorCall
+from qim_admin.domain.calls import OperatorCall
+from qim_admin.domain.changes import MembershipChange, MembershipVersion
+from qim_admin.domain.groups import Group, GroupSettings, MemberPage
+from qim_admin.domain.timeline import Explanation, TimelinePage
 from qim_common.bindings import OperatorRole
 from qim_common.identity import Peer, Principal
-from qim_common.ids import ConversationId
+from qim_common.ids import ConversationId, UserId
 
 
 class GroupDirectory(Protocol):
     """The groups of a principal's tenant. `timeout` is in seconds.
 
-    Every method raises the QimError that the owner of the groups answered, BackendUnavailable where it does not answer:
-    a change may have been carried out then, and is repeated with the same request id.
+    Every method raises the QimError that the owner of the groups answered (PermissionDenied where there is no such
+    group), BackendUnavailable where it does not answer: a change may have been carried out then, and is repeated with
+    the same request id.
     """
 
     async def change_members(
@@ -24,13 +28,62 @@ class GroupDirectory(Protocol):
         ...
 
     async def get_group(self, principal: Principal, group: ConversationId, *, timeout: float) -> Group:
-        """The group as it is now; raises PermissionDenied where there is none."""
+        """The group as it is now."""
         ...
 
     async def list_members(
         self, principal: Principal, group: ConversationId, *, page_size: int, page_token: str, timeout: float
     ) -> MemberPage:
-        """Present members in a stable order; raises PageTokenInvalid, and PermissionDenied where there is no group."""
+        """Present members in a stable order; raises PageTokenInvalid."""
+        ...
+
+    async def timeline(
+        self,
+        principal: Principal,
+        group: ConversationId,
+        user: UserId | None,
+        *,
+        page_size: int,
+        page_token: str,
+        timeout: float,
+    ) -> TimelinePage:
+        """Membership events and changes without a seq; with `user` what concerns them. Raises PageTokenInvalid."""
+        ...
+
+    async def explain(
+        self, principal: Principal, group: ConversationId, user: UserId, seq: int, *, timeout: float
+    ) -> Explanation:
+        """Whether a person may read a seq and received it, and by which rule; raises InvalidArgument for no seq."""
+        ...
+
+    async def update_settings(
+        self,
+        principal: Principal,
+        group: ConversationId,
+        request_id: bytes,
+        settings: GroupSettings,
+        *,
+        timeout: float,
+    ) -> Group:
+        """Replace all settings; raises InvalidArgument naming the one that is out of its range."""
+        ...
+
+    async def transfer_ownership(
+        self, principal: Principal, group: ConversationId, request_id: bytes, owner: UserId, *, timeout: float
+    ) -> Group:
+        """Make a member the owner; raises NewOwnerNotMember."""
+        ...
+
+    async def clear_history(
+        self, principal: Principal, group: ConversationId, request_id: bytes, up_to_seq: int, *, timeout: float
+    ) -> Group:
+        """Move the floor up for all; `up_to_seq` 0: everything."""
+        ...
+
+    async def freeze(
+        self, principal: Principal, group: ConversationId, request_id: bytes, *, frozen: bool, timeout: float
+    ) -> Group:
+        """Freeze or unfreeze."""
         ...
 
 

@@ -26,6 +26,8 @@ from qim_session.backends.writer_client import WriterClient
 from qim_session.commands.audience import Audiences
 from qim_session.commands.consume import DispatchConsumer
 from qim_session.commands.list_conversations import ListConversations
+from qim_session.commands.mark_read import MarkRead
+from qim_session.commands.person_conversations import PersonConversations
 from qim_session.commands.projection import Projector
 from qim_session.commands.pull_mailbox import PullMailbox
 from qim_session.commands.register import Registrar
@@ -76,6 +78,8 @@ async def serve(settings: SessionSettings) -> None:
 
         handler = SessionHandler(  # type: ignore[abstract]  # the rest of the base class answers UNIMPLEMENTED
             list_conversations=ListConversations(people, people, writer, TokenSigner(settings.token_key_file), metrics),
+            person_conversations=PersonConversations(people, people, writer),
+            mark_read=MarkRead(people, writer),
             pull_mailbox=PullMailbox(people, people, writer, metrics),
         )
         harness.add(add_SessionServicer_to_server, handler, service=SERVICE)

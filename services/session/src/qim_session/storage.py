@@ -48,7 +48,8 @@ class ConversationState:
     """One conversation as one person sees it now; all fields after `state` are empty when that is UNKNOWN.
 
     `head_seq`: the newest visible seq, 0 for none. `newest_delivered_seq`: the newest delivered to the person, the
-    leaver's own event included; `last_activity_ms`: its commit time.
+    leaver's own event included; `last_activity_ms`: its commit time. `upper_seq`: how far a read cursor may go.
+    `readable`: the person may read some of it, or might if there were anything; false after a revoked leave.
     """
 
     conversation: ConversationId
@@ -63,6 +64,8 @@ class ConversationState:
     last_activity_ms: int = 0
     revision: int = 0
     generation: int = 0
+    upper_seq: int = 0
+    readable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +213,10 @@ class Cursors(Protocol):
         self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
     ) -> dict[ConversationId, int]:
         """The read cursors of all `conversations`, in their order; 0 where nothing was read."""
+        ...
+
+    async def advance_read(self, tenant: TenantId, user: UserId, conversation: ConversationId, cursor: Cursor) -> bool:
+        """Move a read cursor, forward only; whether it moved."""
         ...
 
     async def device(

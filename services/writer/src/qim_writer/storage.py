@@ -14,6 +14,7 @@ from qim_common.errors import QimError
 from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.records import Record, StateChange
 from qim_writer.domain.changes import ChangePlan, GroupState
+from qim_writer.domain.delivery import ControlEvent
 from qim_writer.domain.explain import Event
 from qim_writer.domain.members import Change
 from qim_writer.domain.policy import Policy, PolicyChange
@@ -114,7 +115,7 @@ class MembershipStore(Protocol):
         ...
 
     async def plan_facts(self, group: Conversation, people: Sequence[UserId], key: IdempotencyKey) -> PlanFacts:
-        """What a plan starts from. Raises IdempotencyKeyReused."""
+        """What a plan starts from. Raises IdempotencyKeyReused, RequestTooOld."""
         ...
 
     async def apply(
@@ -147,8 +148,8 @@ class MembershipStore(Protocol):
         ...
 
     async def changes_since(self, group: Conversation, version: int, limit: int) -> Changes | None:
-        """At most `limit` changes after `version`, fewer where they name more than `CHANGES_PEOPLE_MAX` people; None for
-        an unknown group. Raises as `members_at`."""
+        """At most `limit` changes after `version`, fewer where they name more than `CHANGES_PEOPLE_MAX` people; None
+        for an unknown group. Raises as `members_at`."""
         ...
 
 
@@ -204,8 +205,8 @@ class MessageStore(Protocol):
         """The same for many conversations at once, in their order."""
         ...
 
-    async def foreign_events(self, conversation: Conversation, first: int, last: int, own: frozenset[int]) -> list[int]:
-        """The seqs of CONCERNED events in `[first, last]` whose version is not among `own`, ascending."""
+    async def control_events(self, conversation: Conversation, first: int, last: int, limit: int) -> list[ControlEvent]:
+        """At most `limit` control messages in `[first, last]`, ascending, also those whose record is gone."""
         ...
 
     async def event(self, conversation: Conversation, seq: int) -> Event | None:

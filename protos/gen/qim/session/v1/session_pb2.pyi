@@ -200,6 +200,7 @@ class MarkReadRequest(_message.Message):
     SEQ_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.bytes
     seq: _builtins.int
+    """From 1: everything up to it was read."""
     def __init__(
         self,
         *,
@@ -221,6 +222,7 @@ class MarkReadResponse(_message.Message):
     READ_SEQ_FIELD_NUMBER: _builtins.int
     UNREAD_COUNT_FIELD_NUMBER: _builtins.int
     read_seq: _builtins.int
+    """The read cursor now; beyond `seq` where it had been moved further before."""
     unread_count: _builtins.int
     def __init__(
         self,

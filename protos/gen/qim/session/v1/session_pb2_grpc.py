@@ -87,23 +87,23 @@ class SessionServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetConversation(self, request, context):
-        """One entry of the list. PERMISSION_DENIED. UNIMPLEMENTED in this version.
+        """One entry of the list. PERMISSION_DENIED to whoever never was in it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTotalUnread(self, request, context):
-        """Over all conversations that the actor is still in. UNIMPLEMENTED in this
-        version.
+        """Over all conversations that the actor is still in.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MarkRead(self, request, context):
-        """Moves the read cursor forward, clamped to what the actor may have read.
-        PERMISSION_DENIED. UNIMPLEMENTED in this version.
+        """Moves the read cursor forward, clamped to the head or, for a leaver, to
+        the last seq before the leave. PERMISSION_DENIED to whoever may read
+        nothing of the conversation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

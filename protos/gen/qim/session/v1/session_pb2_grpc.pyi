@@ -24,14 +24,13 @@ class SessionStub:
     ListConversations: _aio.UnaryUnaryMultiCallable[_session_pb2.ListConversationsRequest, _session_pb2.ListConversationsResponse]
     """The actor's conversations, newest activity first. PAGE_TOKEN_INVALID."""
     GetConversation: _aio.UnaryUnaryMultiCallable[_session_pb2.GetConversationRequest, _session_pb2.Conversation]
-    """One entry of the list. PERMISSION_DENIED. UNIMPLEMENTED in this version."""
+    """One entry of the list. PERMISSION_DENIED to whoever never was in it."""
     GetTotalUnread: _aio.UnaryUnaryMultiCallable[_session_pb2.GetTotalUnreadRequest, _session_pb2.GetTotalUnreadResponse]
-    """Over all conversations that the actor is still in. UNIMPLEMENTED in this
-    version.
-    """
+    """Over all conversations that the actor is still in."""
     MarkRead: _aio.UnaryUnaryMultiCallable[_session_pb2.MarkReadRequest, _session_pb2.MarkReadResponse]
-    """Moves the read cursor forward, clamped to what the actor may have read.
-    PERMISSION_DENIED. UNIMPLEMENTED in this version.
+    """Moves the read cursor forward, clamped to the head or, for a leaver, to
+    the last seq before the leave. PERMISSION_DENIED to whoever may read
+    nothing of the conversation.
     """
     SetConversationFlags: _aio.UnaryUnaryMultiCallable[_session_pb2.SetConversationFlagsRequest, _session_pb2.Conversation]
     """PERMISSION_DENIED. UNIMPLEMENTED in this version."""
@@ -63,7 +62,7 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.GetConversationRequest,
         context: _aio.ServicerContext[_session_pb2.GetConversationRequest, _abc.Awaitable[_session_pb2.Conversation]],
     ) -> _abc.Awaitable[_session_pb2.Conversation]:
-        """One entry of the list. PERMISSION_DENIED. UNIMPLEMENTED in this version."""
+        """One entry of the list. PERMISSION_DENIED to whoever never was in it."""
 
     @_abc_1.abstractmethod
     def GetTotalUnread(
@@ -71,9 +70,7 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.GetTotalUnreadRequest,
         context: _aio.ServicerContext[_session_pb2.GetTotalUnreadRequest, _abc.Awaitable[_session_pb2.GetTotalUnreadResponse]],
     ) -> _abc.Awaitable[_session_pb2.GetTotalUnreadResponse]:
-        """Over all conversations that the actor is still in. UNIMPLEMENTED in this
-        version.
-        """
+        """Over all conversations that the actor is still in."""
 
     @_abc_1.abstractmethod
     def MarkRead(
@@ -81,8 +78,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.MarkReadRequest,
         context: _aio.ServicerContext[_session_pb2.MarkReadRequest, _abc.Awaitable[_session_pb2.MarkReadResponse]],
     ) -> _abc.Awaitable[_session_pb2.MarkReadResponse]:
-        """Moves the read cursor forward, clamped to what the actor may have read.
-        PERMISSION_DENIED. UNIMPLEMENTED in this version.
+        """Moves the read cursor forward, clamped to the head or, for a leaver, to
+        the last seq before the leave. PERMISSION_DENIED to whoever may read
+        nothing of the conversation.
         """
 
     @_abc_1.abstractmethod

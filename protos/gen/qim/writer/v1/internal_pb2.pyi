@@ -94,6 +94,7 @@ class ConversationState(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     UPPER_SEQ_FIELD_NUMBER: _builtins.int
     FROZEN_FIELD_NUMBER: _builtins.int
+    READABLE_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.bytes
     kind: _types_pb2.ConversationKind.ValueType
     state: _types_pb2.MemberState.ValueType
@@ -114,6 +115,10 @@ class ConversationState(_message.Message):
     upper_seq: _builtins.int
     """How far a read cursor may go: the head, or the last seq before the leave."""
     frozen: _builtins.bool
+    readable: _builtins.bool
+    """History, member list, MarkRead and ClearHistory are open to the person:
+    some counting stay is not revoked.
+    """
     @_builtins.property
     def stay(self) -> _types_pb2.Stay:
         """The newest stay."""
@@ -142,10 +147,11 @@ class ConversationState(_message.Message):
         generation: _builtins.int = ...,
         upper_seq: _builtins.int = ...,
         frozen: _builtins.bool = ...,
+        readable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["preview", b"preview", "stay", b"stay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "earliest_available_conversation_seq", b"earliest_available_conversation_seq", "frozen", b"frozen", "generation", b"generation", "head_seq", b"head_seq", "kind", b"kind", "last_activity_ms", b"last_activity_ms", "membership_version", b"membership_version", "newest_delivered_seq", b"newest_delivered_seq", "preview", b"preview", "revision", b"revision", "state", b"state", "stay", b"stay", "unread_count", b"unread_count", "upper_seq", b"upper_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "earliest_available_conversation_seq", b"earliest_available_conversation_seq", "frozen", b"frozen", "generation", b"generation", "head_seq", b"head_seq", "kind", b"kind", "last_activity_ms", b"last_activity_ms", "membership_version", b"membership_version", "newest_delivered_seq", b"newest_delivered_seq", "preview", b"preview", "readable", b"readable", "revision", b"revision", "state", b"state", "stay", b"stay", "unread_count", b"unread_count", "upper_seq", b"upper_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from uuid import UUID
 
-from qim_admin.domain import OperatorCall
+from qim_admin.domain.calls import OperatorCall
 from qim_common.ids import ID_BYTES
 
 _log = logging.getLogger("qim_admin.journal")
@@ -25,10 +25,12 @@ class LogJournal:
                 "group": _shown(call.group_id),
                 "initiator": _shown(call.initiator),
                 "people": call.people,
+                "detail": call.detail,
                 "outcome": call.outcome,
                 "version": call.version,
                 "seq": call.seq,
                 "changed": call.changed,
+                "revision": call.revision,
             },
         )
 

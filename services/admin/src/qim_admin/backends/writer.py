@@ -13,14 +13,10 @@ import grpc
 from qim.common.v1 import types_pb2
 from qim.membership.v1 import membership_pb2, membership_pb2_grpc
 from qim.writer.v1 import group_control_pb2, group_control_pb2_grpc
-from qim_admin.domain import (
-    Group,
-    GroupSettings,
-    MemberPage,
-    MemberRow,
-    MembershipChange,
-    MembershipVersion,
-)
+from qim_admin.backends import wire
+from qim_admin.domain.changes import MembershipChange, MembershipVersion
+from qim_admin.domain.groups import Group, GroupSettings, MemberPage
+from qim_admin.domain.timeline import Explanation, TimelinePage
 from qim_common.channels import ChannelProvider
 from qim_common.errors import BackendUnavailable, RemoteError, from_rpc_error
 from qim_common.identity import PRINCIPAL_KEY, Principal
@@ -49,34 +45,14 @@ class WriterDirectory:
             owner_user_id=change.owner or b"",
         )
         stub = self._channels.stub(membership_pb2_grpc.GroupMembershipStub)
-        wire = await _answer(stub.AdminChangeMembers(request, timeout=timeout, metadata=_metadata(principal)))
-        return MembershipVersion(
-            group=ConversationId(wire.group_id),
-            version=wire.version,
-            seq=wire.seq,
-            member_count=wire.member_count,
-            changed_count=wire.changed_count,
-            time_ms=wire.time_ms,
-        )
+        answer = await _answer(stub.AdminChangeMembers(request, timeout=timeout, metadata=_metadata(principal)))
+        return wire.membership_version(answer)
 
     async def get_group(self, principal: Principal, group: ConversationId, *, timeout: float) -> Group:
         """The group as it is now."""
         request = group_control_pb2.ControlGetGroupRequest(group_id=group)
-        stub = self._channels.stub(group_control_pb2_grpc.GroupControlStub)
-        wire = await _answer(stub.GetGroup(request, timeout=timeout, metadata=_metadata(principal)))
-        return Group(
-            group=ConversationId(wire.group_id),
-            owner=wire.owner_user_id,
-            version=wire.membership_version,
-            revision=wire.revision,
-            generation=wire.generation,
-            member_count=wire.member_count,
-            settings=_settings(wire.settings),
-            head_seq=wire.head_seq,
-            floor_seq=wire.group_floor_seq,
-            frozen=wire.frozen,
-            created_at_ms=wire.created_at_ms,
-        )
+        answer = self._control().GetGroup(request, timeout=timeout, metadata=_metadata(principal))
+        return wire.group(await _answer(answer))
 
     async def list_members(
         self, principal: Principal, group: ConversationId, *, page_size: int, page_token: str, timeout: float
@@ -85,19 +61,80 @@ class WriterDirectory:
         request = group_control_pb2.ControlListMembersRequest(
             group_id=group, page_size=page_size, page_token=page_token
         )
-        stub = self._channels.stub(group_control_pb2_grpc.GroupControlStub)
-        wire = await _answer(stub.ListMembers(request, timeout=timeout, metadata=_metadata(principal)))
-        members = tuple(
-            MemberRow(
-                user=UserId(row.user_id),
-                role=row.role,
-                joined_at=row.joined_at_conversation_seq,
-                state=row.state,
-                left_at=row.left_at_conversation_seq,
-            )
-            for row in wire.members
+        answer = self._control().ListMembers(request, timeout=timeout, metadata=_metadata(principal))
+        return wire.member_page(await _answer(answer))
+
+    async def timeline(
+        self,
+        principal: Principal,
+        group: ConversationId,
+        user: UserId | None,
+        *,
+        page_size: int,
+        page_token: str,
+        timeout: float,
+    ) -> TimelinePage:
+        """Membership events and changes without a seq."""
+        request = group_control_pb2.ControlGroupTimelineRequest(
+            group_id=group, user_id=user or b"", page_size=page_size, page_token=page_token
         )
-        return MemberPage(members, wire.next_page_token, wire.membership_version, wire.member_count)
+        answer = self._control().GroupTimeline(request, timeout=timeout, metadata=_metadata(principal))
+        return wire.timeline_page(await _answer(answer))
+
+    async def explain(
+        self, principal: Principal, group: ConversationId, user: UserId, seq: int, *, timeout: float
+    ) -> Explanation:
+        """Why a person may or may not read a seq."""
+        request = group_control_pb2.ControlExplainVisibilityRequest(group_id=group, user_id=user, seq=seq)
+        answer = self._control().ExplainVisibility(request, timeout=timeout, metadata=_metadata(principal))
+        return wire.explanation(await _answer(answer))
+
+    async def update_settings(
+        self,
+        principal: Principal,
+        group: ConversationId,
+        request_id: bytes,
+        settings: GroupSettings,
+        *,
+        timeout: float,
+    ) -> Group:
+        """Replace all settings."""
+        request = group_control_pb2.ControlUpdateGroupSettingsRequest(
+            request_id=request_id, group_id=group, settings=wire.settings_of(settings)
+        )
+        answer = self._control().UpdateGroupSettings(request, timeout=timeout, metadata=_metadata(principal))
+        return wire.group(await _answer(answer))
+
+    async def transfer_ownership(
+        self, principal: Principal, group: ConversationId, request_id: bytes, owner: UserId, *, timeout: float
+    ) -> Group:
+        """Make a member the owner."""
+        request = group_control_pb2.ControlTransferOwnershipRequest(
+            request_id=request_id, group_id=group, new_owner_user_id=owner
+        )
+        answer = self._control().TransferOwnership(request, timeout=timeout, metadata=_metadata(principal))
+        return wire.group(await _answer(answer))
+
+    async def clear_history(
+        self, principal: Principal, group: ConversationId, request_id: bytes, up_to_seq: int, *, timeout: float
+    ) -> Group:
+        """Move the floor up for all."""
+        request = group_control_pb2.ControlClearGroupHistoryRequest(
+            request_id=request_id, group_id=group, up_to_seq=up_to_seq
+        )
+        answer = self._control().ClearGroupHistory(request, timeout=timeout, metadata=_metadata(principal))
+        return wire.group(await _answer(answer))
+
+    async def freeze(
+        self, principal: Principal, group: ConversationId, request_id: bytes, *, frozen: bool, timeout: float
+    ) -> Group:
+        """Freeze or unfreeze."""
+        request = group_control_pb2.ControlFreezeGroupRequest(request_id=request_id, group_id=group, frozen=frozen)
+        answer = self._control().FreezeGroup(request, timeout=timeout, metadata=_metadata(principal))
+        return wire.group(await _answer(answer))
+
+    def _control(self) -> group_control_pb2_grpc.GroupControlStub:
+        return self._channels.stub(group_control_pb2_grpc.GroupControlStub)
 
 
 def _metadata(principal: Principal) -> tuple[tuple[str, bytes], ...]:
@@ -112,15 +149,3 @@ async def _answer(call: Awaitable[Answer]) -> Answer:
         if isinstance(error, RemoteError) and error.code in _NO_ANSWER:
             error = BackendUnavailable(message="the writer does not answer; retry with the same request id")
         raise error from failure
-
-
-def _settings(wire: types_pb2.GroupSettings) -> GroupSettings:
-    return GroupSettings(
-        newcomer_policy=wire.newcomer_history.policy,
-        last_n=wire.newcomer_history.last_n,
-        rejoin_history=wire.rejoin_history,
-        leaver_history=wire.leaver_history,
-        broadcast_max_members=wire.broadcast_max_members,
-        member_limit=wire.member_limit,
-        retention_days=wire.retention_days,
-    )

@@ -1,4 +1,4 @@
-"""GroupAdmin over gRPC: protobuf in and out. Methods that are not here answer UNIMPLEMENTED."""
+"""GroupAdmin over gRPC: protobuf in and out. FindGroups, of a later version, answers UNIMPLEMENTED."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import grpc
 
 from qim.admin.v1 import admin_pb2, admin_pb2_grpc
-from qim.common.v1 import types_pb2
 from qim_admin.commands.groups import GroupCommands
-from qim_admin.domain import ChangeAsked, ChangeKind, Group, MemberRow, MembershipVersion
+from qim_admin.domain.changes import ChangeAsked, ChangeKind
+from qim_admin.handlers import convert
 from qim_common.calls import current_call
 
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -55,8 +55,10 @@ class GroupAdminHandler(admin_pb2_grpc.GroupAdminServicer):
         self, request: admin_pb2.GetGroupRequest, context: _Context
     ) -> admin_pb2.GroupDetails:
         """The group as it is now."""
-        peer = current_call().peer
-        return _details(await self._commands.get_group(peer, request.tenant_id, request.group_id, timeout=_remaining()))
+        group = await self._commands.get_group(
+            current_call().peer, request.tenant_id, request.group_id, timeout=_remaining()
+        )
+        return convert.details_of(group)
 
     async def ListMembers(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.ListMembersRequest, context: _Context
@@ -71,14 +73,100 @@ class GroupAdminHandler(admin_pb2_grpc.GroupAdminServicer):
             timeout=_remaining(),
         )
         return admin_pb2.ListMembersResponse(
-            members=[_member(row) for row in page.members],
+            members=[convert.member_of(row) for row in page.members],
             next_page_token=page.next_token,
             membership_version=page.version,
             member_count=page.member_count,
         )
 
+    async def GroupTimeline(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.GroupTimelineRequest, context: _Context
+    ) -> admin_pb2.GroupTimelineResponse:
+        """Membership events and changes without a seq, page after page."""
+        page = await self._commands.timeline(
+            current_call().peer,
+            request.tenant_id,
+            request.group_id,
+            request.user_id,
+            page_size=request.page_size,
+            page_token=request.page_token,
+            timeout=_remaining(),
+        )
+        return convert.timeline_of(page)
+
+    async def ExplainVisibility(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.ExplainVisibilityRequest, context: _Context
+    ) -> admin_pb2.ExplainVisibilityResponse:
+        """Why a person may or may not read a seq."""
+        found = await self._commands.explain(
+            current_call().peer,
+            request.tenant_id,
+            request.group_id,
+            request.user_id,
+            request.seq,
+            timeout=_remaining(),
+        )
+        return convert.explanation_of(found)
+
+    async def UpdateGroupSettings(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.UpdateGroupSettingsRequest, context: _Context
+    ) -> admin_pb2.GroupDetails:
+        """Replaces all settings."""
+        group = await self._commands.update_settings(
+            current_call().peer,
+            request.tenant_id,
+            request.request_id,
+            request.group_id,
+            convert.settings_from(request.settings),
+            timeout=_remaining(),
+        )
+        return convert.details_of(group)
+
+    async def TransferOwnership(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.TransferOwnershipRequest, context: _Context
+    ) -> admin_pb2.GroupDetails:
+        """Makes a member the owner."""
+        group = await self._commands.transfer_ownership(
+            current_call().peer,
+            request.tenant_id,
+            request.request_id,
+            request.group_id,
+            request.new_owner_user_id,
+            timeout=_remaining(),
+        )
+        return convert.details_of(group)
+
+    async def ClearGroupHistory(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.ClearGroupHistoryRequest, context: _Context
+    ) -> admin_pb2.GroupDetails:
+        """Moves the floor up for all."""
+        group = await self._commands.clear_history(
+            current_call().peer,
+            request.tenant_id,
+            request.request_id,
+            request.group_id,
+            request.up_to_seq,
+            timeout=_remaining(),
+        )
+        return convert.details_of(group)
+
+    async def FreezeGroup(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.FreezeGroupRequest, context: _Context
+    ) -> admin_pb2.GroupDetails:
+        """Freezes or unfreezes."""
+        group = await self._commands.freeze(
+            current_call().peer,
+            request.tenant_id,
+            request.request_id,
+            request.group_id,
+            frozen=request.frozen,
+            timeout=_remaining(),
+        )
+        return convert.details_of(group)
+
     async def _change(self, asked: ChangeAsked) -> admin_pb2.MembershipResult:
-        return _result(await self._commands.change_members(current_call().peer, asked, timeout=_remaining()))
+        version = await self._commands.change_members(current_call().peer, asked, timeout=_remaining())
+        return convert.result_of(version)
 
 
 def _remaining() -> float:
@@ -86,50 +174,3 @@ def _remaining() -> float:
     if remaining is None:
         raise RuntimeError("a unary call without a deadline passed the interceptor")
     return remaining
-
-
-def _result(version: MembershipVersion) -> admin_pb2.MembershipResult:
-    return admin_pb2.MembershipResult(
-        group_id=version.group,
-        membership_version=version.version,
-        seq=version.seq,
-        member_count=version.member_count,
-        changed_count=version.changed_count,
-        time_ms=version.time_ms,
-    )
-
-
-def _details(group: Group) -> admin_pb2.GroupDetails:
-    settings = group.settings
-    return admin_pb2.GroupDetails(
-        group_id=group.group,
-        owner_user_id=group.owner,
-        membership_version=group.version,
-        revision=group.revision,
-        generation=group.generation,
-        member_count=group.member_count,
-        settings=types_pb2.GroupSettings(
-            newcomer_history=types_pb2.NewcomerHistory(
-                policy=types_pb2.NewcomerHistory.Policy.ValueType(settings.newcomer_policy), last_n=settings.last_n
-            ),
-            rejoin_history=types_pb2.RejoinHistory.ValueType(settings.rejoin_history),
-            leaver_history=types_pb2.LeaverHistory.ValueType(settings.leaver_history),
-            broadcast_max_members=settings.broadcast_max_members,
-            member_limit=settings.member_limit,
-            retention_days=settings.retention_days,
-        ),
-        head_seq=group.head_seq,
-        group_floor_seq=group.floor_seq,
-        frozen=group.frozen,
-        created_at_ms=group.created_at_ms,
-    )
-
-
-def _member(row: MemberRow) -> types_pb2.Member:
-    return types_pb2.Member(
-        user_id=row.user,
-        role=types_pb2.MemberRole.ValueType(row.role),
-        joined_at_conversation_seq=row.joined_at,
-        state=types_pb2.MemberState.ValueType(row.state),
-        left_at_conversation_seq=row.left_at,
-    )

@@ -72,6 +72,11 @@ class RedisPeople:
         found = await _cursors(instance, keys.read_cursors, conversations)
         return {conversation: cursor.seq if cursor else 0 for conversation, cursor in found.items()}
 
+    async def advance_read(self, tenant: TenantId, user: UserId, conversation: ConversationId, cursor: Cursor) -> bool:
+        """As `Cursors.advance_read`."""
+        instance, keys = self._locate(tenant, user)
+        return bool(await run(instance, ADVANCE_CURSORS, [keys.read_cursors], [conversation, cursor.pack()]))
+
     async def device(
         self, tenant: TenantId, user: UserId, device: DeviceId, conversations: Sequence[ConversationId]
     ) -> dict[ConversationId, Cursor]:

@@ -184,6 +184,8 @@ def _state(wire: internal_pb2.ConversationState) -> ConversationState:
         last_activity_ms=wire.last_activity_ms,
         revision=wire.revision,
         generation=wire.generation,
+        upper_seq=wire.upper_seq,
+        readable=wire.readable,
     )
 
 

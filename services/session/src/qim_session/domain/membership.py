@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from qim_common.ids import ID_BYTES, ConversationId, MembershipOp, TenantId, UserId
-
-_HEAD = struct.Struct(">B16sH")
+from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId, parse_control_body
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +27,8 @@ class MembershipChange:
 
 def read_control_body(version: int, seq: int, body: bytes) -> MembershipChange:
     """The change that a control message records (contracts.md, "Ids"). Raises ValueError when it is malformed."""
-    if len(body) < _HEAD.size:
-        raise ValueError(f"a control body of {len(body)} bytes is cut short")
-    op, _, count = _HEAD.unpack_from(body)
-    if len(body) != _HEAD.size + count * ID_BYTES:
-        raise ValueError(f"a control body for {count} people has {len(body)} bytes")
-    starts = range(_HEAD.size, len(body), ID_BYTES)
-    people = tuple(UserId(body[start : start + ID_BYTES]) for start in starts)
-    return MembershipChange(version, seq, MembershipOp(op), people)
+    op, _, people = parse_control_body(body)
+    return MembershipChange(version, seq, op, people)
 
 
 @dataclass(slots=True)

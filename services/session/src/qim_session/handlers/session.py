@@ -10,6 +10,8 @@ from qim.session.v1.session_pb2_grpc import SessionServicer
 from qim_common.calls import require_actor
 from qim_common.ids import ConversationKind, parse_conversation
 from qim_session.commands.list_conversations import ListConversations, ListedConversation
+from qim_session.commands.mark_read import MarkRead
+from qim_session.commands.person_conversations import PersonConversations
 from qim_session.commands.pull_mailbox import Acknowledgement, MailboxEntry, PullMailbox
 from qim_session.domain.cursors import Cursor
 from qim_session.storage import MemberState, Withheld
@@ -32,8 +34,17 @@ SERVICE: Final = session_pb2.DESCRIPTOR.services_by_name["Session"].full_name
 class SessionHandler(SessionServicer):
     """The methods that this version has."""
 
-    def __init__(self, *, list_conversations: ListConversations, pull_mailbox: PullMailbox) -> None:
+    def __init__(
+        self,
+        *,
+        list_conversations: ListConversations,
+        person_conversations: PersonConversations,
+        mark_read: MarkRead,
+        pull_mailbox: PullMailbox,
+    ) -> None:
         self._list_conversations = list_conversations
+        self._person_conversations = person_conversations
+        self._mark_read = mark_read
         self._pull_mailbox = pull_mailbox
 
     async def ListConversations(  # noqa: N802  the generated base class names it
@@ -46,6 +57,28 @@ class SessionHandler(SessionServicer):
         return session_pb2.ListConversationsResponse(
             conversations=map(_conversation, page.conversations), next_page_token=page.next_page_token
         )
+
+    async def GetConversation(  # noqa: N802  the generated base class names it
+        self, request: session_pb2.GetConversationRequest, context: Any
+    ) -> session_pb2.Conversation:
+        """One entry of the actor's list."""
+        conversation = parse_conversation(request.conversation_id)
+        return _conversation(await self._person_conversations.one(require_actor(), conversation))
+
+    async def GetTotalUnread(  # noqa: N802  the generated base class names it
+        self, request: session_pb2.GetTotalUnreadRequest, context: Any
+    ) -> session_pb2.GetTotalUnreadResponse:
+        """Unread over all conversations that the actor is still in."""
+        total = await self._person_conversations.total_unread(require_actor())
+        return session_pb2.GetTotalUnreadResponse(unread_count=total)
+
+    async def MarkRead(  # noqa: N802  the generated base class names it
+        self, request: session_pb2.MarkReadRequest, context: Any
+    ) -> session_pb2.MarkReadResponse:
+        """The actor has read up to a seq."""
+        conversation = parse_conversation(request.conversation_id)
+        mark = await self._mark_read(require_actor(), conversation=conversation, seq=request.seq)
+        return session_pb2.MarkReadResponse(read_seq=mark.read_seq, unread_count=mark.unread_count)
 
     async def PullMailbox(  # noqa: N802  the generated base class names it
         self, request: session_pb2.PullMailboxRequest, context: Any

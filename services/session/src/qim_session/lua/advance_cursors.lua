@@ -1,7 +1,8 @@
 #!lua
--- Move a device's cursors, forward only: by generation, then by seq (contracts.md, "Services": device cursors).
+-- Move cursors, forward only: by generation, then by seq (contracts.md, "Services": device cursors; design.md invariant
+-- 7: read cursors).
 --
--- KEYS[1]  device cursors, a hash: conversation to generation u32, seq u64, big-endian
+-- KEYS[1]  read cursors, or a device's cursors, a hash: conversation to generation u32, seq u64, big-endian
 -- ARGV     pairs of conversation and packed cursor, at most 1,000 pairs, each conversation once
 -- Returns  how many cursors moved
 -- Status   none

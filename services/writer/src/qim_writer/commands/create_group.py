@@ -59,5 +59,5 @@ async def create_group(
         content_digest(_OPERATION, policy.pack(), struct.pack(">H", len(people)), *sorted(people)),
         id_time(request.request_id),
     )
-    answer = await store.create(group, people, policy, key, big=fans_out_lazily(len(people), limits))
+    answer = await store.create(group, people, policy, key, big=fans_out_lazily(len(people), limits, before=False))
     return group, answer

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 
 from qim_common.errors import InvalidArgument, TooManyItems
 from qim_common.ids import ConversationId, parse_conversation, parse_tenant, parse_user
-from qim_common.records import Record, RecordType
+from qim_common.records import Record
 from qim_writer.commands.history import ANSWER_BYTES, answer_bytes, records_in_parts
+from qim_writer.domain.delivery import PageOutline, delivered_stretches, within
 from qim_writer.domain.stays import Person
 from qim_writer.domain.visible import (
     UnreadSpan,
@@ -26,6 +28,12 @@ from qim_writer.storage import Conversation, Facts, MembershipStore, MessageStor
 
 CONVERSATIONS_MAX: Final = 500
 ENTRIES_MAX: Final = 1_000
+
+EVENTS_AT_ONCE: Final = 2_048
+"""Control messages of one read: well below a millisecond of the store's time."""
+
+EVENT_READS: Final = 8
+"""Of one page. A page that meets more control messages than these hold ends early, and the next one goes on there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class ConversationState:
     newest_delivered: int
     last_activity_ms: int
     upper: int
+    readable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,36 +137,72 @@ class PersonStates:
         if facts is None or facts.person is None:
             return Delivered(conversation, (), after, more=False, generation=0 if facts is None else facts.generation)
         person = facts.person
-        seqs, more = await self._delivered_seqs(conversation, person, facts, after, limit)
         visible = visible_range(person, facts.line) if may_read(person) else Visible((), 0)
-        entries: list[Record | Withheld] = []
-        size, taken = 0, after
+        outline = await self._outline(conversation, person, facts, visible, PageOutline(room=limit, upto=after))
+        page = _Page()
+        seqs = [seq for part in outline.stretches if part.readable for seq in range(part.first, part.last + 1)]
         async with aclosing(records_in_parts(self._messages, conversation, seqs)) as records:
-            async for seq, record in records:
-                if record is not None and (seq in visible or _own_event(record, person)):
-                    size += answer_bytes(record)
-                    if size > ANSWER_BYTES and entries:
-                        more = True
-                        break
-                    entries.append(record)
-                elif entries and isinstance(last := entries[-1], Withheld) and last.last == seq - 1:
-                    entries[-1] = Withheld(last.first, seq)
-                else:
-                    entries.append(Withheld(seq, seq))
-                taken = seq
-        return Delivered(conversation, tuple(entries), taken, more, facts.generation)
+            for part in outline.stretches:
+                if not part.readable:
+                    page.withhold(part.first, part.last)
+                    continue
+                for seq in range(part.first, part.last + 1):
+                    if not page.take(seq, (await anext(records))[1]):
+                        return Delivered(conversation, tuple(page.entries), seq - 1, True, facts.generation)
+        return Delivered(conversation, tuple(page.entries), outline.upto, outline.more, facts.generation)
 
-    async def _delivered_seqs(
-        self, conversation: Conversation, person: Person, facts: Facts, after: int, limit: int
-    ) -> tuple[list[int], bool]:
-        """At most `limit` delivered seqs above `after`, and whether there are more."""
-        seqs: list[int] = []
-        for first, last in _windows(person, facts, after, limit):
-            foreign = set(await self._messages.foreign_events(conversation, first, last, person.versions))
-            seqs += [seq for seq in range(first, last + 1) if seq not in foreign]
-            if len(seqs) > limit:
-                return seqs[:limit], True
-        return seqs, False
+    async def _outline(
+        self, conversation: Conversation, person: Person, facts: Facts, visible: Visible, outline: PageOutline
+    ) -> PageOutline:
+        """Fills the outline with what was delivered after its `upto`, reading a bounded number of control messages."""
+        after = outline.upto
+        spans = deque(
+            (max(first, after + 1), last) for first, last in delivered_spans(person, facts.line) if last > after
+        )
+        for _ in range(EVENT_READS):
+            if not spans:
+                break
+            low, high = spans[0][0], spans[-1][1]
+            events = await self._messages.control_events(conversation, low, high, EVENTS_AT_ONCE)
+            known = events[-1].seq if len(events) == EVENTS_AT_ONCE else high
+            while spans and spans[0][0] <= known:
+                first, last = spans.popleft()
+                if last > known:
+                    spans.appendleft((known + 1, last))
+                    last = known
+                found = within(events, first, last)
+                for stretch in delivered_stretches(first, last, found, person.versions, visible):
+                    if not outline.add(stretch):
+                        return outline
+                outline.upto = last
+        outline.more = bool(spans)
+        return outline
+
+
+class _Page:
+    """The entries of one page of what was delivered, as they are read."""
+
+    def __init__(self) -> None:
+        self.entries: list[Record | Withheld] = []
+        self._size = 0
+
+    def take(self, seq: int, record: Record | None) -> bool:
+        """The next seq with its record, None where that is gone; False when the page has no room for it."""
+        if record is None:
+            self.withhold(seq, seq)
+            return True
+        self._size += answer_bytes(record)
+        if self._size > ANSWER_BYTES and self.entries:
+            return False
+        self.entries.append(record)
+        return True
+
+    def withhold(self, first: int, last: int) -> None:
+        """The next seqs without their bodies; one range with what comes right before."""
+        if self.entries and isinstance(before := self.entries[-1], Withheld) and before.last == first - 1:
+            self.entries[-1] = Withheld(before.first, last)
+        else:
+            self.entries.append(Withheld(first, last))
 
 
 class _View:
@@ -189,17 +234,5 @@ class _View:
             newest_delivered=self._newest,
             last_activity_ms=self._facts.created_ms if newest is None else newest.time_ms,
             upper=upper_bound(self._person, self._facts.line),
+            readable=may_read(self._person),
         )
-
-
-def _windows(person: Person, facts: Facts, after: int, size: int) -> Iterator[tuple[int, int]]:
-    """The delivered stretches above `after`, in windows of at most `size` seqs."""
-    for first, last in delivered_spans(person, facts.line):
-        start = max(first, after + 1)
-        while start <= last:
-            yield start, min(start + size - 1, last)
-            start += size
-
-
-def _own_event(record: Record, person: Person) -> bool:
-    return record.tail.type is RecordType.CONTROL and record.membership_version in person.versions

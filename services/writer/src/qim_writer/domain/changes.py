@@ -24,12 +24,14 @@ from qim_writer.domain.stays import Stay
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """What a plan starts from. `stays` holds the newest stay of each person named, None where there is none."""
+    """What a plan starts from. `stays` holds the newest stay of each person named, None where there is none; `big`
+    whether the group is too large to be projected per message."""
 
     version: int
     policy: Policy
     count: int
     stays: Mapping[UserId, Stay | None]
+    big: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def _plan_join(state: GroupState, request: ChangeRequest, limits: Limits) -> Cha
         actor=request.actor or ZERO_ID,
         sender=policy.owner,
         audience=audience_of(policy, count, limits),
-        big=fans_out_lazily(count, limits),
+        big=fans_out_lazily(count, limits, before=state.big),
         history_back=settings.history_back,
         keeps_earlier=settings.rejoin is RejoinHistory.ALL_STAYS,
     )
@@ -145,17 +147,20 @@ def _plan_departure(state: GroupState, request: ChangeRequest, limits: Limits) -
         actor=request.actor or ZERO_ID,
         sender=request.people[0] if leaving else state.policy.owner,
         audience=audience_of(policy, count, limits),
-        big=fans_out_lazily(count, limits),
+        big=fans_out_lazily(count, limits, before=state.big),
         revoked=leaver is LeaverHistory.NONE,
     )
 
 
 def audience_of(policy: Policy, count: int, limits: Limits) -> Audience:
     """Whom a membership event reaches, by the number of members after the change (design.md invariant 4)."""
-    bound = policy.settings.broadcast_max_members or limits.broadcast_max_members
+    own = policy.settings.broadcast_max_members or limits.broadcast_max_members
+    # The deployment's bound may have been lowered below what the group chose when it was higher.
+    bound = min(own, limits.broadcast_max_members)
     return Audience.BROADCAST if count <= bound else Audience.CONCERNED
 
 
-def fans_out_lazily(count: int, limits: Limits) -> bool:
-    """Whether the group is too large to be projected per message (storage.md, "Session")."""
-    return count > limits.fanout_max_members
+def fans_out_lazily(count: int, limits: Limits, *, before: bool) -> bool:
+    """Whether the group is too large to be projected per message: on above the bound, off below half of it, so that a
+    group at the bound does not go back and forth (storage.md, "Session")."""
+    return count > limits.fanout_max_members or (before and 2 * count >= limits.fanout_max_members)

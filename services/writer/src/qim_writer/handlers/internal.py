@@ -68,6 +68,7 @@ def _state(conversation_id: ConversationId, state: ConversationState | None) -> 
         generation=facts.generation,
         upper_seq=state.upper,
         frozen=facts.policy.frozen,
+        readable=state.readable,
     )
 
 

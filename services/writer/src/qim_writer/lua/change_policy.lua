@@ -8,6 +8,7 @@
 --        a member ('': nobody), [10] 1 = the group has a retention, [11] retention of the dispatch log in ms
 -- Returns { status, answer }: the answer as in include/group_state.lua; else an empty string
 -- Status codes: qim_writer/backends/redis/status.py
+-- @include clock
 -- @include idempotency
 -- @include dispatch
 -- @include group_state
@@ -23,7 +24,7 @@ if entry then
   if string.sub(entry, 1, 8) ~= ARGV[2] then return { REUSED, '' } end
   return { OK, string.sub(entry, 9) }
 end
-if idem_too_old(tonumber(ARGV[3]), low) then return { TOO_OLD, '' } end
+if idem_too_old(tonumber(ARGV[3]), low, now) then return { TOO_OLD, '' } end
 
 local m = call('HMGET', grpmeta, 'version', 'revision', 'generation', 'policy', 'count', 'floor', 'big', 'created')
 if not m[1] then return { DENIED, '' } end
@@ -38,7 +39,7 @@ if policy ~= ARGV[5] then
   revision = revision + 1
   local change = tonumber(ARGV[7])
   call('HSET', grpmeta, 'policy', policy, 'revision', revision)
-  local time = state_entry(dispatch, scope, tonumber(m[7]), generation, version, revision, head, change, policy, now,
+  local time = state_entry(dispatch, KEYS[6], scope, tonumber(m[7]), generation, version, revision, head, change, policy, now,
     tonumber(ARGV[11]))
   log_change(grplog, revision, change, time, version, head, ARGV[8], policy)
   if ARGV[10] == '1' then call('SADD', retained, scope) else call('SREM', retained, scope) end

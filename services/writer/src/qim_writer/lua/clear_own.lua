@@ -6,6 +6,7 @@
 --        conversation), [5] the person, [6] new clear point (0: everything), [7] retention of the dispatch log in ms
 -- Returns { status, answer }: answer = the clear point u48; else an empty string
 -- Status codes: qim_writer/backends/redis/status.py
+-- @include clock
 -- @include idempotency
 -- @include dispatch
 -- @include group_state
@@ -24,7 +25,7 @@ if entry then
   if string.sub(entry, 1, 8) ~= ARGV[2] then return { REUSED, '' } end
   return { OK, string.sub(entry, 9) }
 end
-if idem_too_old(tonumber(ARGV[3]), low) then return { TOO_OLD, '' } end
+if idem_too_old(tonumber(ARGV[3]), low, now) then return { TOO_OLD, '' } end
 
 local stored = call('HGET', grpcur, user)
 if not stored then return { DENIED, '' } end
@@ -40,7 +41,7 @@ if wanted > clear then
   local m = call('HMGET', grpmeta, 'version', 'revision', 'generation', 'big')
   local revision = tonumber(m[2]) + 1
   call('HSET', grpmeta, 'revision', revision)
-  state_entry(dispatch, scope, tonumber(m[4]), tonumber(m[3]), tonumber(m[1]), revision, head, OWN_CLEAR,
+  state_entry(dispatch, KEYS[4], scope, tonumber(m[4]), tonumber(m[3]), tonumber(m[1]), revision, head, OWN_CLEAR,
     user .. pack('>I6', clear), now, tonumber(ARGV[7]))
 end
 local answer = pack('>I6', clear)

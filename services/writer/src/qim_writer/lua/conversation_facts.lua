@@ -1,4 +1,4 @@
-#!lua flags=no-writes,allow-cross-slot-keys
+#!lua flags=no-writes
 -- What every decision about one person in one conversation starts from, read in one atomic step, for many at once.
 --
 -- KEYS   for each conversation: grpmeta, grpcur, grpstays, msgcseq

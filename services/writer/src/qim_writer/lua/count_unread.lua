@@ -1,4 +1,4 @@
-#!lua flags=no-writes,allow-cross-slot-keys
+#!lua flags=no-writes
 -- Counts what does not count as unread in stretches of seqs: control messages and the person's own, without reading a
 -- message (design.md invariant 7). The caller keeps the stretches of one call below 65,536 seqs in all.
 --

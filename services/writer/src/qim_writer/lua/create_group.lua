@@ -1,4 +1,4 @@
-#!lua flags=allow-cross-slot-keys
+#!lua
 -- Creates a group that does not exist (contract: create_group). Never adds a member to one that does.
 --
 -- KEYS   grpmeta, grpcur, grpmem, meta, dispatch, memlog, idem0, idem1, idem2, retained
@@ -7,6 +7,7 @@
 --        [8] retention of the dispatch log in ms, [9] 1 = the group has a retention by age
 -- Returns { status, answer }: answer = version u48, seq u48 (0), count u32, changed u16, time u48; else an empty string
 -- Status codes: qim_writer/backends/redis/status.py
+-- @include clock
 -- @include idempotency
 -- @include dispatch
 local OK, REUSED, TOO_OLD, EXISTS = 0, 4, 5, 7
@@ -22,7 +23,7 @@ if entry then
   if string.sub(entry, 1, 8) ~= ARGV[2] then return { REUSED, '' } end
   return { OK, string.sub(entry, 9) }
 end
-if idem_too_old(tonumber(ARGV[3]), low) then return { TOO_OLD, '' } end
+if idem_too_old(tonumber(ARGV[3]), low, now) then return { TOO_OLD, '' } end
 if call('EXISTS', grpmeta) == 1 then return { EXISTS, '' } end
 
 local count = #people / 18
@@ -39,7 +40,7 @@ call('HSET', grpcur, unpack(stays))
 call('ZADD', grpmem, unpack(members))
 call('XADD', memlog, '*', 'e', scope .. pack('>I2', count) .. table.concat(users))
 local created = dispatch_block(BLOCK_STATE, scope, tonumber(ARGV[7]), 0, 1, 1, 0, 0, 1) .. pack('>BI4', 1, 0)
-local time = dispatch_append(KEYS[5], created, now, tonumber(ARGV[8]))
+local time = dispatch_append(KEYS[5], KEYS[4], created, now, tonumber(ARGV[8]))
 call('HSET', grpmeta, 'version', 1, 'revision', 1, 'generation', 0, 'count', count, 'policy', ARGV[6], 'floor', 0,
   'nord', count, 'chglow', 1, 'prevb', 0, 'cseq', 0, 'big', ARGV[7], 'created', time, 'ts', 0)
 if ARGV[9] == '1' then call('SADD', KEYS[10], scope) end

@@ -1,4 +1,4 @@
-#!lua flags=no-writes,allow-cross-slot-keys
+#!lua flags=no-writes
 -- One page of the present members, with the version at which it was read and the changes since a version, so that a
 -- reader of an old version can undo them (design.md invariant 3).
 --

@@ -8,6 +8,7 @@
 --        caller may do so, [8] retention of the dispatch log in ms
 -- Returns { status, answer }: the answer as in include/group_state.lua; else an empty string
 -- Status codes: qim_writer/backends/redis/status.py
+-- @include clock
 -- @include idempotency
 -- @include dispatch
 -- @include group_state
@@ -25,7 +26,7 @@ if ARGV[1] ~= '' then
     if string.sub(entry, 1, 8) ~= ARGV[2] then return { REUSED, '' } end
     return { OK, string.sub(entry, 9) }
   end
-  if idem_too_old(tonumber(ARGV[3]), low) then return { TOO_OLD, '' } end
+  if idem_too_old(tonumber(ARGV[3]), low, now) then return { TOO_OLD, '' } end
 end
 
 local m = call('HMGET', grpmeta, 'version', 'revision', 'generation', 'policy', 'count', 'floor', 'big', 'created')
@@ -39,7 +40,7 @@ if wanted > floor then
   floor, revision = wanted, revision + 1
   call('HSET', grpmeta, 'floor', floor, 'revision', revision)
   local payload = struct.pack('>I6', floor)
-  local time = state_entry(dispatch, scope, tonumber(m[7]), generation, version, revision, head, FLOOR, payload, now,
+  local time = state_entry(dispatch, KEYS[4], scope, tonumber(m[7]), generation, version, revision, head, FLOOR, payload, now,
     tonumber(ARGV[8]))
   log_change(grplog, revision, FLOOR, time, version, head, ARGV[6], payload)
 end

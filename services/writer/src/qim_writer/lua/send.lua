@@ -1,4 +1,4 @@
-#!lua flags=allow-cross-slot-keys
+#!lua
 -- Commits the sends of many conversations in one atomic step (design.md invariant 1): per message looks the id up,
 -- checks the sender's membership, the freeze and the expected version, allocates the seq and writes the record.
 -- A refused send takes no seq. In cluster mode the caller sends one call per bucket.
@@ -9,16 +9,20 @@
 -- ARGV   [1] plan, [2] retention of the dispatch log in ms, then for each run: scope (tenant u64 and conversation), for a
 --        direct conversation its people (each user and mailbox shard u16), the senders, and, of its n messages, n
 --        idempotency fields, n digests (8 bytes), n record tails
--- plan   buckets u16, then for each bucket: runs u16, then for each run: direct u8, messages u16, senders u16,
---        segment k u32, then for each message: sender u16 (from 1), expected version u48 (0: any), id time u48 (0: none)
+-- plan   buckets u16, then for each bucket: runs u16, then for each run: direct u8, messages u16 (at most 256), senders
+--        u16, segment k u32, then for each message: sender u16 (from 1; + 32,768 where the message names the peer),
+--        expected version u48 (0: any), id time u48 (0: none)
 -- Returns one string: for each message in the order of the plan 23 bytes: status u8, seq u48, time u48, version u48,
 --        generation u32 (zero where refused; with MEMBERSHIP_CHANGED the version is the present one, with NEED_SEGMENT
 --        the seq is the head)
 -- Status codes: qim_writer/backends/redis/status.py
+-- @include clock
 -- @include idempotency
 -- @include dispatch
 local DENIED, FROZEN, CHANGED, REUSED, TOO_OLD, NEED_SEGMENT = 1, 2, 3, 4, 5, 6
 local SEGMENT = 65536
+local RUN_MAX = 256
+local NAMES_PEER = 32768
 local SAMPLE_SEQS = 1000
 local SAMPLE_MS = 3600000
 
@@ -85,11 +89,13 @@ for _ = 1, buckets do
     local frozen = version and string.byte(m[4]) == 1
     local ordinals = {}
     local accepted, columns = {}, {}
-    local first_out = out_n
+    local first_out, born = out_n, version
 
     for i = 1, n do
       local sender, expected, id_ms = unpack_at('>I2I6I6', plan, at)
       at = at + 14
+      local names_peer = sender >= NAMES_PEER
+      if names_peer then sender = sender - NAMES_PEER end
       out_n = out_n + 1
       local id, digest = ARGV[fields + i - 1], ARGV[digests + i - 1]
       local entry = found[i] or (found_older and found_older[i])
@@ -98,14 +104,15 @@ for _ = 1, buckets do
       if ordinal == nil then
         local stay = stays[sender]
         ordinal = stay and string.byte(stay, 2) % 2 == 1 and string.sub(stay, 3, 5)
-        if direct == 1 and not version then
-          for p = 0, #people / 18 - 1 do
-            if string.sub(people, p * 18 + 1, p * 18 + 16) == ARGV[senders + sender - 1] then
-              ordinal = pack('>I3', p + 1)
-            end
+        ordinals[sender] = ordinal
+      end
+      -- Only a send that names the peer creates a direct conversation; those after it in the run find it there.
+      if not ordinal and not version and (names_peer or born) then
+        for p = 0, #people / 18 - 1 do
+          if string.sub(people, p * 18 + 1, p * 18 + 16) == ARGV[senders + sender - 1] then
+            ordinal = pack('>I3', p + 1)
           end
         end
-        ordinals[sender] = ordinal
       end
       if entry then
         if string.sub(entry, 1, 8) == digest then
@@ -115,7 +122,7 @@ for _ = 1, buckets do
         end
       elseif twin then
         if twin[1] == digest then out[out_n] = twin else out[out_n] = refused(REUSED) end
-      elseif idem_too_old(id_ms, low) then
+      elseif idem_too_old(id_ms, low, now) then
         out[out_n] = refused(TOO_OLD)
       elseif not ordinal then
         out[out_n] = refused(DENIED)
@@ -127,15 +134,17 @@ for _ = 1, buckets do
         accepted[#accepted + 1] = i
         columns[#accepted] = ordinal
         taken[id] = { digest, out_n }
+        born = true
       end
     end
 
     local count = #accepted
     if count > 0 then
       local head = call('INCRBY', msgcseq, count) - count
-      local first_segment = math.floor(head / SEGMENT)
-      local last_segment = math.floor((head + count - 1) / SEGMENT)
-      if first_segment < segment or last_segment > segment + 1 then
+      -- Judged by the head alone, not by the length of this run: of two calls on their way with the same k the second is
+      -- never taken where the first was not, so that the sends of one conversation keep their order.
+      local ahead = math.floor(head / SEGMENT) - segment
+      if ahead < 0 or ahead > 1 or (ahead == 1 and head % SEGMENT > SEGMENT - RUN_MAX) then
         call('DECRBY', msgcseq, count)
         for _, i in ipairs(accepted) do
           out[first_out + i] = pack('>BI6I6I6I4', NEED_SEGMENT, head, 0, 0, 0)
@@ -168,7 +177,7 @@ for _ = 1, buckets do
   end
 
   if #commits > 0 then
-    local time = dispatch_append(dispatch, table.concat(payload), now, retention)
+    local time = dispatch_append(dispatch, meta, table.concat(payload), now, retention)
     local entries, e = {}, 0
     for _, c in ipairs(commits) do
       local accepted, head, prev, version, generation = c[1], c[2], c[3], c[4], c[5]

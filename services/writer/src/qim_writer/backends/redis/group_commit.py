@@ -4,9 +4,10 @@ While one call is in the instance's fsync, the next is being written, and what a
 after that; so the batch grows with the load and nothing waits for a timer. The sends of one conversation are committed
 in the order of their submission: calls are pipelined on one connection. A call that the instance did not execute
 (NOSCRIPT after a restart or a flush, or a sender segment that the hint missed) stops new calls until all in flight are
-answered, and its sends go again in their old order. One inaccuracy is accepted: of two calls in flight, the first can
-meet NOSCRIPT and the second not, if another client loads the script between them; sends of one conversation in both
-are then committed in the other order, each exactly once.
+answered, and its sends go again in their old order. A new hint stops new calls too, so that all calls in flight carry
+the same one. One inaccuracy is accepted: of two calls in flight, the first can meet NOSCRIPT and the second not, if
+another client loads the script between them; sends of one conversation in both are then committed in the other order,
+each exactly once.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _RUN: Final = struct.Struct(">BHHI")
 _MESSAGE: Final = struct.Struct(">HHIHI")
 _COUNT: Final = struct.Struct(">H")
 _LOW_32: Final = 0xFFFFFFFF
+_NAMES_PEER: Final = 32_768
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ class _Call:
                     expected, time_ms = send.expected_version, send.key.time_ms
                     plan.append(
                         _MESSAGE.pack(
-                            run.senders[send.sender],
+                            run.senders[send.sender] + (_NAMES_PEER if send.people else 0),
                             expected >> 32,
                             expected & _LOW_32,
                             time_ms >> 32,
@@ -201,8 +203,10 @@ class GroupCommit:
             if status == Status.OK:
                 seq = seq_high << 32 | seq_low
                 committed += 1
-                if seq >> 16 != waiting.place.segment:
-                    waiting.place.saw_head(max(seq, waiting.place.segment << 16))
+                if seq >> 16 > waiting.place.segment:
+                    waiting.place.saw_head(seq)
+                    # Calls with the old hint come first: they may have to go again.
+                    self._stalled = True
                 send.sink.committed(
                     send.index, seq, time_high << 32 | time_low, version_high << 32 | version_low, generation
                 )

@@ -123,20 +123,22 @@ class RedisMembershipStore:
         place = self._store.place(group.tenant, group.id)
         bucket, k = self._store.buckets[place.bucket], place.keys
         keys = (k.grpmeta, k.grpcur, bucket.meta, *bucket.idem, k.msgcseq)
-        reply = await self._store.run(place.instance, PLAN_FACTS, keys, (key.field, *people))
-        entry, version, policy, count, head, currents = reply
+        status, *reply = await self._store.run(place.instance, PLAN_FACTS, keys, (key.field, key.time_ms, *people))
+        if status != Status.OK:
+            raise refusal(status)
+        entry, version, policy, count, big, head, currents = reply
         if entry is not None:
             if entry[:_DIGEST] != key.digest:
                 raise IdempotencyKeyReused
             return PlanFacts(_answer(entry[_DIGEST:]), None)
         if version is None:
             return PlanFacts(None, None)
-        place.saw_head(int(head or 0))
+        place.changes_from(int(head or 0))
         stays = {
             user: None if current is None else unpack_person(current, None).newest
             for user, current in zip(people, currents, strict=True)
         }
-        return PlanFacts(None, GroupState(int(version), Policy.unpack(policy), int(count), stays))
+        return PlanFacts(None, GroupState(int(version), Policy.unpack(policy), int(count), stays, big == b"1"))
 
     async def apply(
         self, group: Conversation, plan: ChangePlan, tail: bytes, key: IdempotencyKey
@@ -156,10 +158,10 @@ class RedisMembershipStore:
                 return None
             if status != Status.NEED_SEGMENT:
                 raise refusal(status)
-            place.saw_head(int(answer))
+            place.changes_from(int(answer))
 
     def _change_keys(self, place: Place) -> tuple[str, ...]:
-        bucket, k, segment = self._store.buckets[place.bucket], place.keys, place.segment
+        bucket, k, segment = self._store.buckets[place.bucket], place.keys, place.change_segment
         line = (k.msgcseq, k.msgrec, k.msgctl, k.msgsnd(segment), k.msgsnd(segment + 1), k.msgts)
         return (
             *(k.grpmeta, k.grpcur, k.grpstays, k.grpmem, k.grpchg),
@@ -174,11 +176,12 @@ class RedisMembershipStore:
         joining = plan.op is MembershipOp.JOIN
         return (
             *(key.field, key.digest, key.time_ms, place.scope, plan.base.version, plan.base.policy.pack()),
-            *(plan.policy.pack(), int(plan.op), self._people(group.tenant, plan.people), plan.actor, tail),
-            *(int(plan.audience), plan.count, int(plan.big), place.segment),
+            *(plan.policy.pack(), int(plan.op), b"".join(plan.people), plan.actor, tail),
+            *(int(plan.audience), plan.count, int(plan.big), place.change_segment),
             plan.history_back if joining else int(plan.revoked),
             int(plan.keeps_earlier),
             self._store.retention_ms,
+            b"".join(sorted(self._entries(group.tenant, plan.people))),
         )
 
     async def facts(self, conversation: Conversation, user: UserId) -> Facts | None:
@@ -237,7 +240,7 @@ class RedisMembershipStore:
             undo.seen = int(present_version)
             done = len(entries) < PAGE
             upto = end if done else entries[-1]
-            people = list(undo.page(entries, after, upto))
+            people = undo.page(entries, after, upto)
             for start in range(0, len(people), PAGE):
                 yield people[start : start + PAGE]
             after = upto

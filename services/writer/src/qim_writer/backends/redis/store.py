@@ -46,9 +46,13 @@ SCRIPTS: tuple[Script, ...] = (
 
 
 class Place:
-    """Where one conversation lives; built once per conversation and kept. `segment` is a hint that scripts check."""
+    """Where one conversation lives; built once per conversation and kept.
 
-    __slots__ = ("bucket", "instance", "keys", "scope", "segment", "send_keys", "send_segment")
+    `segment` and `change_segment` are hints that scripts check. Sends and membership changes have one each: calls of
+    the group commit that are on their way carry the hint of sends, so nobody else may move it.
+    """
+
+    __slots__ = ("bucket", "change_segment", "instance", "keys", "scope", "segment", "send_keys", "send_segment")
 
     def __init__(self, tenant: TenantId, conversation: ConversationId, topology: Topology) -> None:
         self.bucket = topology.conversation_bucket(tenant, conversation)
@@ -56,12 +60,17 @@ class Place:
         self.keys = ConversationKeys(tenant, conversation, self.bucket)
         self.scope = _SCOPE.pack(tenant, conversation)
         self.segment = 0
+        self.change_segment = 0
         self.send_segment = -1
         self.send_keys: tuple[str, ...] = ()
 
     def saw_head(self, head: int) -> None:
-        """Take note of the newest seq; what the next message needs follows from it."""
+        """Take note of the newest seq; what the next message needs follows from it. For the group commit only."""
         self.segment = head // SENDER_SEGMENT
+
+    def changes_from(self, head: int) -> None:
+        """The same for the next membership change."""
+        self.change_segment = head // SENDER_SEGMENT
 
     def keys_of_send(self) -> tuple[str, ...]:
         """The keys of a run of sends, in the order of `send.lua`."""

@@ -15,15 +15,35 @@ local function dispatch_item(code, tail)
   return struct.pack('>BI4', code, #tail) .. tail
 end
 
--- Appends one entry, drops what is past the retention, and returns the commit time in ms: that of the entry's id,
--- which never falls.
-local function dispatch_append(stream, payload, now, retention)
-  local cut = string.format('%.0f', math.max(now - retention, 0))
-  local id = redis.call('XADD', stream, 'MINID', '~', cut, '*', 'e', payload)
-  return tonumber(string.match(id, '^%d+'))
-end
+-- How many steps the retention is taken in: one jump of the clock makes at most one.
+local DISPATCH_STEPS = 8
+local DISPATCH_TRIM = 100
 
-local function server_ms()
-  local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
+-- Appends one entry and drops a few of those that are past the retention. Returns the commit time in ms, that of the
+-- entry's id, which never falls; and the time before which entries may have gone, 0: none.
+--   bucket meta: ds = when the newest mark was set (ms), db = since when the clock is behind ds (0: it is not), dm = the
+--   marks, oldest first: ids of entries (ms u48, count u48) at least an eighth of the retention apart, dlow = the id below
+--   which entries go
+local function dispatch_append(stream, meta, payload, now, retention)
+  local m = redis.call('HMGET', meta, 'ds', 'db', 'dlow')
+  local id
+  if m[3] then
+    id = redis.call('XADD', stream, 'MINID', '~', m[3], 'LIMIT', DISPATCH_TRIM, '*', 'e', payload)
+  else
+    id = redis.call('XADD', stream, '*', 'e', payload)
+  end
+  local time, count = string.match(id, '^(%d+)-(%d+)$')
+  local b = tonumber(m[2] or 0)
+  local age, behind = stamp_age(tonumber(m[1] or 0), b, now)
+  if age * DISPATCH_STEPS >= retention then
+    local marks = (redis.call('HGET', meta, 'dm') or '') .. struct.pack('>I6I6', tonumber(time), tonumber(count))
+    if #marks > DISPATCH_STEPS * 12 then
+      redis.call('HSET', meta, 'dlow', string.format('%.0f-%.0f', struct.unpack('>I6I6', marks)))
+      marks = string.sub(marks, 13)
+    end
+    redis.call('HSET', meta, 'ds', now, 'db', 0, 'dm', marks)
+  elseif behind ~= b then
+    redis.call('HSET', meta, 'db', behind)
+  end
+  return tonumber(time), tonumber(m[3] and string.match(m[3], '^%d+') or 0)
 end

@@ -6,10 +6,10 @@ local function group_answer(revision, version, count, head, floor, generation, c
 end
 
 -- Appends the state entry; returns the commit time in ms.
-local function state_entry(dispatch, scope, big, generation, version, revision, head, change, payload, now, retention)
+local function state_entry(dispatch, meta, scope, big, generation, version, revision, head, change, payload, now, retention)
   local block = dispatch_block(BLOCK_STATE, scope, big, generation, version, revision, 0, head, 1)
     .. struct.pack('>BI4', change, #payload) .. payload
-  return dispatch_append(dispatch, block, now, retention)
+  return dispatch_append(dispatch, meta, block, now, retention)
 end
 
 -- Who made which change, under the id `revision-0`: change u8, time u48, version u48, head u48, maker (length u8 first),

@@ -1,0 +1,414 @@
+"""`qim_writer.storage.MembershipStore`, on every backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.contract.conftest import Backend
+from tests.support.chat import ANA, BEN, CARA, DAN, EVE, TENANT, Chat, acting, user
+
+from qim_common.errors import (
+    GroupAlreadyExists,
+    IdempotencyKeyReused,
+    InvalidArgument,
+    MembershipVersionExpired,
+    PermissionDenied,
+)
+from qim_common.ids import ZERO_ID, MembershipOp, TenantId, UserId, group_conversation_id, uuid7
+from qim_common.records import Audience, RecordType
+from qim_writer.domain.changes import ChangeRequest, plan_change
+from qim_writer.domain.policy import (
+    EVERYTHING,
+    GroupSettings,
+    LeaverHistory,
+    Limits,
+    NewcomerPolicy,
+    Policy,
+    RejoinHistory,
+)
+from qim_writer.domain.stays import Stay, StayState
+from qim_writer.storage import ChangeAnswer, Conversation, IdempotencyKey, MembershipStore
+
+GROUP = Conversation(TENANT, group_conversation_id(bytes(range(16))))
+POLICY = Policy(
+    GroupSettings(
+        member_limit=5000,
+        newcomer=NewcomerPolicy.LAST_N,
+        last_n=3,
+        rejoin=RejoinHistory.ALL_STAYS,
+        leaver=LeaverHistory.NONE,
+        broadcast_max_members=4,
+    ),
+    ANA,
+)
+TAIL = b"\2" + bytes(48) + b"\0body"
+LIMITS = Limits()
+
+
+def key(digest: bytes = b"8 bytes.", field: bytes = b"") -> IdempotencyKey:
+    """A request's key, by default a new one."""
+    return IdempotencyKey(field or uuid7(), digest, 0)
+
+
+async def create(store: MembershipStore, *people: UserId, big: bool = False) -> ChangeAnswer:
+    return await store.create(GROUP, people or (ANA, BEN), POLICY, key(), big=big)
+
+
+async def carry_out(
+    store: MembershipStore, request: ChangeRequest, request_key: IdempotencyKey | None = None
+) -> ChangeAnswer | None:
+    """Plans on the present state and applies."""
+    request_key = request_key or key()
+    facts = await store.plan_facts(GROUP, request.people, request_key)
+    assert facts.state is not None
+    return await store.apply(GROUP, plan_change(facts.state, request, LIMITS), TAIL, request_key)
+
+
+async def test_a_new_group_has_version_1_no_message_and_its_policy(backend: Backend) -> None:
+    store = backend.stores.membership
+    answer = await create(store, ANA, BEN, CARA)
+    assert replace(answer, time_ms=0) == ChangeAnswer(version=1, seq=0, count=3, changed=3, time_ms=0)
+    facts = await store.facts(GROUP, BEN)
+    assert facts is not None
+    assert (facts.version, facts.revision, facts.generation, facts.count) == (1, 1, 0, 3)
+    assert (facts.head, facts.floor, facts.newest_broadcast, facts.policy) == (0, 0, 0, POLICY)
+    assert facts.created_ms == answer.time_ms > 1_600_000_000_000
+    assert facts.person is not None
+    assert facts.person.stays == (Stay(0, 0, 0, 1, 0, StayState.MEMBER),)
+    assert facts.person.own_clear == 0
+
+
+async def test_members_have_sender_ordinals_of_their_own(backend: Backend) -> None:
+    store = backend.stores.membership
+    await create(store, ANA, BEN)
+    await carry_out(store, ChangeRequest(MembershipOp.JOIN, (CARA, DAN)))
+    found = [await store.facts(GROUP, person) for person in (ANA, BEN, CARA, DAN)]
+    ordinals = {facts.person.ordinal for facts in found if facts is not None and facts.person is not None}
+    assert len(ordinals) == 4
+    assert bytes(3) not in ordinals, "0 stands for control messages"
+
+
+async def test_facts_of_somebody_outside_and_of_no_conversation(backend: Backend) -> None:
+    store = backend.stores.membership
+    assert await store.facts(GROUP, ANA) is None
+    await create(store)
+    facts = await store.facts(GROUP, EVE)
+    assert facts is not None
+    assert facts.person is None
+    assert await store.facts(Conversation(TenantId(9), GROUP.id), ANA) is None
+
+
+async def test_facts_of_many_keep_the_order_asked_for(backend: Backend, chat: Chat) -> None:
+    made = [await chat.create(ANA, *([BEN] if number % 2 else []), group_id=user(number)[:0]) for number in range(5)]
+    for number, group in enumerate(made):
+        await chat.send_many(number + 1, ANA, group)
+    unknown = group_conversation_id(EVE)
+    wanted = [made[3], unknown, made[0], made[3], made[1]]
+    found = await backend.stores.membership.facts_of_many(TENANT, BEN, wanted)
+    assert [None if facts is None else facts.head for facts in found] == [4, None, 1, 4, 2]
+    assert [facts is not None and facts.person is not None for facts in found] == [True, False, False, True, True]
+    assert await backend.stores.membership.facts_of_many(TENANT, BEN, []) == []
+    assert len(await backend.stores.membership.facts_of_many(TENANT, BEN, made * 60)) == 300
+
+
+async def test_an_existing_group_is_not_created_again(backend: Backend) -> None:
+    store = backend.stores.membership
+    await create(store, ANA, BEN)
+    with pytest.raises(GroupAlreadyExists):
+        await store.create(GROUP, (CARA, DAN), POLICY.with_owner(CARA), key(), big=False)
+    page = await store.members_page(GROUP, b"", 10)
+    assert page is not None
+    assert {entry[2:] for entry in page.entries} == {ANA, BEN}
+
+
+async def test_a_repeated_create_gets_the_first_answer_also_after_changes(backend: Backend) -> None:
+    store = backend.stores.membership
+    first_key = key()
+    first = await store.create(GROUP, (ANA, BEN), POLICY, first_key, big=False)
+    await carry_out(store, ChangeRequest(MembershipOp.JOIN, (CARA,)))
+    assert await store.create(GROUP, (ANA, BEN), POLICY, first_key, big=False) == first
+    with pytest.raises(IdempotencyKeyReused):
+        await store.create(GROUP, (ANA, BEN), POLICY, replace(first_key, digest=b"another!"), big=False)
+
+
+async def test_planning_starts_from_the_newest_stays_of_the_people_named(backend: Backend) -> None:
+    store = backend.stores.membership
+    assert (await store.plan_facts(GROUP, (ANA,), key())).state is None
+    await create(store, ANA, BEN)
+    await carry_out(store, ChangeRequest(MembershipOp.REMOVE, (BEN,)))
+    state = (await store.plan_facts(GROUP, (EVE, BEN, ANA), key())).state
+    assert state is not None
+    assert (state.version, state.policy, state.count, state.big) == (2, POLICY, 1, False)
+    assert state.stays[EVE] is None
+    assert state.stays[BEN] == Stay(0, 0, 1, 1, 2, StayState.REMOVED, revoked=True)
+    assert state.stays[ANA] == Stay(0, 0, 0, 1, 0, StayState.MEMBER)
+
+
+async def test_planning_knows_whether_the_group_is_big(backend: Backend) -> None:
+    store = backend.stores.membership
+    await create(store, big=True)
+    state = (await store.plan_facts(GROUP, (ANA,), key())).state
+    assert state is not None
+    assert state.big
+
+
+async def test_a_join_writes_stay_version_event_and_count_at_once(backend: Backend, chat: Chat) -> None:
+    store = backend.stores.membership
+    await create(store)
+    await chat.send_many(5, ANA, GROUP.id)
+    answer = await carry_out(store, ChangeRequest(MembershipOp.JOIN, (DAN, CARA)))
+    assert answer is not None
+    assert replace(answer, time_ms=0) == ChangeAnswer(version=2, seq=6, count=4, changed=2, time_ms=0)
+    facts = await store.facts(GROUP, CARA)
+    assert facts is not None
+    assert facts.person is not None
+    assert (facts.version, facts.revision, facts.count, facts.head) == (2, 2, 4, 6)
+    assert facts.person.stays == (Stay(5, 2, 0, 2, 0, StayState.MEMBER, keeps_earlier=True),)
+    record = await chat.record(GROUP.id, 6)
+    assert (record.audience, record.membership_version, record.prev) == (Audience.BROADCAST, 2, 5)
+    assert record.time_ms == answer.time_ms
+    assert record.tail.type is RecordType.CONTROL
+    assert record.tail.body == b"body"
+
+
+@pytest.mark.parametrize(
+    ("newcomer", "last_n", "before", "shows_from"),
+    [
+        (NewcomerPolicy.SINCE_JOIN, 0, 5, 5),
+        (NewcomerPolicy.LAST_N, 3, 5, 2),
+        (NewcomerPolicy.LAST_N, 5, 5, 0),
+        (NewcomerPolicy.LAST_N, 9, 5, 0),
+        (NewcomerPolicy.ALL, 0, 5, 0),
+        (NewcomerPolicy.LAST_N, 3, 0, 0),
+    ],
+)
+async def test_a_stay_shows_what_the_plan_says_counted_from_the_join(
+    backend: Backend, chat: Chat, newcomer: NewcomerPolicy, last_n: int, before: int, shows_from: int
+) -> None:
+    store = backend.stores.membership
+    policy = replace(POLICY, settings=replace(POLICY.settings, newcomer=newcomer, last_n=last_n))
+    assert policy.settings.history_back == (EVERYTHING if newcomer is NewcomerPolicy.ALL else last_n)
+    await store.create(GROUP, (ANA,), policy, key(), big=False)
+    if before:
+        await chat.send_many(before, ANA, GROUP.id)
+    await carry_out(store, ChangeRequest(MembershipOp.JOIN, (BEN,)))
+    facts = await store.facts(GROUP, BEN)
+    assert facts is not None
+    assert facts.person is not None
+    assert (facts.person.newest.joined_at, facts.person.newest.history_from) == (before, shows_from)
+
+
+async def test_leaving_and_coming_back_keeps_every_stay_and_the_ordinal(backend: Backend, chat: Chat) -> None:
+    store = backend.stores.membership
+    await create(store)
+    before = await store.facts(GROUP, BEN)
+    await carry_out(store, ChangeRequest(MembershipOp.LEAVE, (BEN,), BEN, leaver=LeaverHistory.UNTIL_LEFT))
+    await chat.send_many(2, ANA, GROUP.id)
+    await carry_out(store, ChangeRequest(MembershipOp.JOIN, (BEN,)))
+    await carry_out(store, ChangeRequest(MembershipOp.REMOVE, (BEN,)))
+    await carry_out(store, ChangeRequest(MembershipOp.JOIN, (BEN,)))
+    facts = await store.facts(GROUP, BEN)
+    assert before is not None
+    assert before.person is not None
+    assert facts is not None
+    assert facts.person is not None
+    assert facts.person.stays == (
+        Stay(0, 0, 1, 1, 2, StayState.LEFT),
+        Stay(3, 0, 5, 3, 4, StayState.REMOVED, keeps_earlier=True, revoked=True),
+        Stay(5, 2, 0, 5, 0, StayState.MEMBER, keeps_earlier=True),
+    )
+    assert facts.person.ordinal == before.person.ordinal
+    assert facts.person.versions == {1, 2, 3, 4, 5}
+
+
+async def test_a_plan_that_changes_nobody_takes_no_seq_and_no_version(backend: Backend) -> None:
+    store = backend.stores.membership
+    await create(store)
+    repeated = key()
+    answer = await carry_out(store, ChangeRequest(MembershipOp.JOIN, (BEN,)), repeated)
+    assert answer is not None
+    assert (answer.version, answer.seq, answer.count, answer.changed) == (1, 0, 2, 0)
+    await carry_out(store, ChangeRequest(MembershipOp.REMOVE, (BEN,)))
+    facts = await store.plan_facts(GROUP, (BEN,), repeated)
+    assert facts.answer == answer, "the first answer, whatever came after it"
+
+
+async def test_a_plan_on_another_version_is_not_carried_out(backend: Backend) -> None:
+    store = backend.stores.membership
+    await create(store)
+    stale = (await store.plan_facts(GROUP, (CARA,), key())).state
+    assert stale is not None
+    await carry_out(store, ChangeRequest(MembershipOp.JOIN, (DAN,)))
+    plan = plan_change(stale, ChangeRequest(MembershipOp.JOIN, (CARA,)), LIMITS)
+    assert await store.apply(GROUP, plan, TAIL, key()) is None
+    nothing = plan_change(stale, ChangeRequest(MembershipOp.REMOVE, (CARA,)), LIMITS)
+    assert await store.apply(GROUP, nothing, TAIL, key()) is None, "not even one that changes nobody"
+    facts = await store.facts(GROUP, CARA)
+    assert facts is not None
+    assert (facts.person, facts.version, facts.head) == (None, 2, 1)
+
+
+async def test_a_plan_on_another_policy_is_not_carried_out(backend: Backend) -> None:
+    store = backend.stores.membership
+    await create(store)
+    state = (await store.plan_facts(GROUP, (CARA,), key())).state
+    assert state is not None
+    for other in (POLICY.with_owner(BEN), replace(POLICY, frozen=True)):
+        plan = plan_change(state, ChangeRequest(MembershipOp.JOIN, (CARA,)), LIMITS)
+        assert await store.apply(GROUP, replace(plan, base=replace(state, policy=other)), TAIL, key()) is None
+    facts = await store.facts(GROUP, CARA)
+    assert facts is not None
+    assert (facts.person, facts.head) == (None, 0)
+
+
+async def test_a_plan_for_a_group_that_is_not_there_is_not_carried_out(backend: Backend) -> None:
+    store = backend.stores.membership
+    await create(store)
+    state = (await store.plan_facts(GROUP, (CARA,), key())).state
+    assert state is not None
+    plan = plan_change(state, ChangeRequest(MembershipOp.JOIN, (CARA,)), LIMITS)
+    elsewhere = Conversation(TENANT, group_conversation_id(CARA))
+    assert await store.apply(elsewhere, plan, TAIL, key()) is None
+    assert await store.facts(elsewhere, CARA) is None
+
+
+async def test_a_repeated_change_has_its_first_answer_before_any_comparison(backend: Backend) -> None:
+    store = backend.stores.membership
+    await create(store)
+    repeated = key()
+    state = (await store.plan_facts(GROUP, (CARA,), repeated)).state
+    assert state is not None
+    plan = plan_change(state, ChangeRequest(MembershipOp.JOIN, (CARA,)), LIMITS)
+    first = await store.apply(GROUP, plan, TAIL, repeated)
+    await carry_out(store, ChangeRequest(MembershipOp.REMOVE, (CARA,)))
+    assert await store.apply(GROUP, plan, TAIL, repeated) == first
+    assert (await store.plan_facts(GROUP, (CARA,), repeated)).answer == first
+    reused = replace(repeated, digest=b"another!")
+    with pytest.raises(IdempotencyKeyReused):
+        await store.apply(GROUP, plan, TAIL, reused)
+    with pytest.raises(IdempotencyKeyReused):
+        await store.plan_facts(GROUP, (CARA,), reused)
+    assert (await store.plan_facts(GROUP, (CARA,), replace(repeated, field=uuid7()))).answer is None
+
+
+async def test_a_new_owner_comes_with_the_change(backend: Backend) -> None:
+    store = backend.stores.membership
+    await create(store, ANA)
+    await carry_out(store, ChangeRequest(MembershipOp.LEAVE, (ANA,), ANA))
+    empty = await store.members_page(GROUP, b"", 10)
+    assert empty is not None
+    assert (empty.count, empty.entries, empty.owner) == (0, (), ZERO_ID)
+    await carry_out(store, ChangeRequest(MembershipOp.JOIN, (CARA, BEN)))
+    page = await store.members_page(GROUP, b"", 10)
+    assert page is not None
+    assert (page.count, page.owner) == (2, CARA)
+
+
+async def test_pages_of_members_are_ascending_and_show_nobody_twice_while_people_come_and_go(backend: Backend) -> None:
+    store = backend.stores.membership
+    people = [user(number) for number in range(1, 31)]
+    await create(store, *people)
+    seen: list[bytes] = []
+    after = b""
+    while True:
+        page = await store.members_page(GROUP, after, 7)
+        assert page is not None
+        seen += page.entries
+        assert len(page.stays) == len(page.entries)
+        if len(page.entries) < 7:
+            break
+        after = page.entries[-1]
+        last = UserId(page.entries[-1][2:])
+        if last != ANA:
+            await carry_out(store, ChangeRequest(MembershipOp.REMOVE, (last,)))
+            await carry_out(store, ChangeRequest(MembershipOp.JOIN, (last,)))
+    assert seen == sorted(set(seen))
+    assert {entry[2:] for entry in seen} == set(people)
+    assert await store.members_page(Conversation(TENANT, group_conversation_id(EVE)), b"", 7) is None
+
+
+async def test_members_at_a_version_page_by_page_while_people_come_and_go(backend: Backend) -> None:
+    store = backend.stores.membership
+    people = [user(number) for number in range(1, 1000)]
+    await create(store, *people)
+    many = [user(number) for number in range(1000, 1400)]
+    await carry_out(store, ChangeRequest(MembershipOp.JOIN, tuple(many[:200])))
+    first: list[bytes] = []
+    pages = 0
+    async for page in store.members_at(GROUP, 1, None):
+        pages += 1
+        first += page
+        await carry_out(store, ChangeRequest(MembershipOp.REMOVE, tuple(people[1::2])))
+        await carry_out(store, ChangeRequest(MembershipOp.JOIN, tuple(many[200:])))
+    assert pages > 1
+    assert first == sorted(first)
+    assert {entry[2:] for entry in first} == set(people)
+    second = [entry async for page in store.members_at(GROUP, 2, None) for entry in page]
+    assert {entry[2:] for entry in second} == {*people, *many[:200]}
+
+
+async def test_members_at_a_version_behind_very_many_changes(backend: Backend) -> None:
+    store = backend.stores.membership
+    await create(store, ANA, BEN)
+    for _ in range(130):
+        await carry_out(store, ChangeRequest(MembershipOp.JOIN, (CARA,)))
+        await carry_out(store, ChangeRequest(MembershipOp.REMOVE, (CARA,)))
+    for version, members in ((1, {ANA, BEN}), (2, {ANA, BEN, CARA}), (3, {ANA, BEN}), (260, {ANA, BEN, CARA})):
+        found = [entry[2:] async for page in store.members_at(GROUP, version, None) for entry in page]
+        assert len(found) == len(set(found))
+        assert set(found) == members, version
+
+
+async def test_changes_since_a_version_are_dense_and_as_many_as_asked_for(backend: Backend) -> None:
+    store = backend.stores.membership
+    await create(store, ANA, BEN)
+    await carry_out(store, ChangeRequest(MembershipOp.JOIN, (DAN, CARA), EVE))
+    await carry_out(store, ChangeRequest(MembershipOp.LEAVE, (BEN,), BEN))
+    await carry_out(store, ChangeRequest(MembershipOp.REMOVE, (CARA,)))
+    found = await store.changes_since(GROUP, 1, 10)
+    assert found is not None
+    assert found.current == 4
+    assert [(c.version, c.op, c.seq, c.actor, c.users) for c in found.changes] == [
+        (2, MembershipOp.JOIN, 1, EVE, (CARA, DAN)),
+        (3, MembershipOp.LEAVE, 2, BEN, (BEN,)),
+        (4, MembershipOp.REMOVE, 3, ZERO_ID, (CARA,)),
+    ]
+    assert [change.time_ms for change in found.changes] == sorted(change.time_ms for change in found.changes)
+    part = await store.changes_since(GROUP, 2, 1)
+    assert part is not None
+    assert [change.version for change in part.changes] == [3]
+    present = await store.changes_since(GROUP, 4, 1)
+    assert present is not None
+    assert (present.changes, present.current) == ((), 4)
+
+
+async def test_versions_that_are_none_or_gone_are_told_apart(backend: Backend) -> None:
+    store = backend.stores.membership
+    unknown = Conversation(TENANT, group_conversation_id(EVE))
+    assert await store.changes_since(unknown, 1, 10) is None
+    with pytest.raises(PermissionDenied):
+        await anext(aiter(store.members_at(unknown, 1, None)))
+    await create(store)
+    for version in (0, 2):
+        with pytest.raises(InvalidArgument):
+            await store.changes_since(GROUP, version, 10)
+        with pytest.raises(InvalidArgument):
+            await anext(aiter(store.members_at(GROUP, version, None)))
+    await carry_out(store, ChangeRequest(MembershipOp.JOIN, (CARA,)))
+    await backend.forget_dispatch(GROUP.id)
+    for _ in range(4):
+        await carry_out(store, ChangeRequest(MembershipOp.JOIN, (DAN,)))
+        await carry_out(store, ChangeRequest(MembershipOp.REMOVE, (DAN,)))
+    with pytest.raises(MembershipVersionExpired):
+        await store.changes_since(GROUP, 1, 10)
+    with pytest.raises(MembershipVersionExpired):
+        await anext(aiter(store.members_at(GROUP, 1, None)))
+
+
+async def test_an_actor_reads_pages_with_tokens_of_their_own(chat: Chat) -> None:
+    group = await chat.create(ANA, *(user(number) for number in range(2, 12)))
+    assert sorted(await chat.present(ANA, group, size=3)) == [user(number) for number in range(1, 12)]
+    page = await chat.members.page(acting(ANA), group, 3, "")
+    with pytest.raises(Exception, match="PAGE_TOKEN_INVALID"):
+        await chat.members.page(acting(BEN), group, 3, page.next_token)
