@@ -123,13 +123,15 @@ def default(
 def _times(rate: float, seconds: float, *, quick: bool) -> CommitTimes:
     times = CommitTimes(rate=rate, seconds=seconds, warmup_seconds=2, closed_seconds=8, step_seconds=6)
     if quick:
-        return replace(times, seconds=min(seconds, 4), warmup_seconds=1, closed_seconds=2, step_seconds=1.5)
+        return replace(
+            times, seconds=min(seconds, 4), warmup_seconds=1, closed_seconds=2, step_seconds=1, steps=(0.9, 0.7, 0.5)
+        )
     return times
 
 
 async def _baseline(*, quick: bool) -> Baseline:
     _tell("raw baseline")
-    return await baseline(50_000 if quick else 200_000, BODY_BYTES)
+    return await baseline(25_600 if quick else 204_800, BODY_BYTES)
 
 
 async def _commit(shapes: tuple[Shape, ...], options: LoadOptions, times: CommitTimes) -> list[CommitReport]:
@@ -138,7 +140,7 @@ async def _commit(shapes: tuple[Shape, ...], options: LoadOptions, times: Commit
 
 async def _script(*, quick: bool) -> list[RedisFigures]:
     _tell("the send script alone")
-    return await script(25_600 if quick else 102_400)
+    return await script(12_800 if quick else 102_400)
 
 
 def _tell(what: str) -> None:

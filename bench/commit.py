@@ -13,7 +13,6 @@ P99_BOUND_MS: Final = 100.0
 ACHIEVED_SHARE: Final = 0.97
 """A rate is carried when P99 stays within the bound, this share of the offer is committed, and nothing is refused."""
 
-_STEPS_DOWN: Final = (0.95, 0.85, 0.75, 0.65, 0.5)
 _CLOSED_FRAMES: Final = 16
 _CLOSED_FRAME_MESSAGES: Final = 128
 
@@ -23,13 +22,17 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class CommitTimes:
-    """Messages a second and seconds: the fixed rate, then the closed loop and each step of the search."""
+    """Messages a second and seconds: the fixed rate, then the closed loop and each step of the search.
+
+    `steps` are shares of the closed loop's rate, tried in this order.
+    """
 
     rate: float
     seconds: float
     warmup_seconds: float
     closed_seconds: float
     step_seconds: float
+    steps: tuple[float, ...] = (0.95, 0.85, 0.75, 0.65, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +68,21 @@ async def commit(shape: Shape, options: LoadOptions, times: CommitTimes, tell: T
         closed = await ready.measure(
             Stage("closed", times.closed_seconds, frames=_CLOSED_FRAMES, frame_messages=_CLOSED_FRAME_MESSAGES)
         )
-        carried, steps = await _search(ready, closed.achieved, times.step_seconds, shape, tell)
+        carried, steps = await _search(ready, closed.achieved, times, shape, tell)
         tell(f"{shape}: comparing every acknowledgement with the heads")
         acknowledged, faults = await ready.verify()
     return CommitReport(shape, fixed, closed, carried, steps, acknowledged, faults)
 
 
 async def _search(
-    ready: Rig, highest: float, seconds: float, shape: Shape, tell: Tell
+    ready: Rig, highest: float, times: CommitTimes, shape: Shape, tell: Tell
 ) -> tuple[Measured | None, list[Measured]]:
     """From just below the closed loop's rate downward, until one is carried."""
     steps: list[Measured] = []
-    for share in _STEPS_DOWN:
+    for share in times.steps:
         rate = round(highest * share, -2)
-        tell(f"{shape}: {rate:,.0f}/s for {seconds:g} s")
-        measured = await ready.measure(Stage("open", seconds, rate=rate))
+        tell(f"{shape}: {rate:,.0f}/s for {times.step_seconds:g} s")
+        measured = await ready.measure(Stage("open", times.step_seconds, rate=rate))
         steps.append(measured)
         if carries(measured):
             return measured, steps

@@ -71,10 +71,7 @@ class LoadProcess:
     async def result(self) -> tuple[StageResult, array.array[float]]:
         """The figures of the stage, and its latencies in seconds. Raises LoadFailed."""
         result = StageResult(**await self._answer(_STAGE_SLACK_SECONDS))
-        latencies, file = array.array("f"), Path(result.latencies)
-        latencies.frombytes(await asyncio.to_thread(file.read_bytes))
-        file.unlink()
-        return result, latencies
+        return result, await asyncio.to_thread(_take, Path(result.latencies))
 
     async def ledger(self) -> Ledger:
         """What was acknowledged over all stages. Raises LoadFailed."""
@@ -111,3 +108,10 @@ class LoadProcess:
         except TimeoutError:
             process.kill()
             await process.wait()
+
+
+def _take(file: Path) -> array.array[float]:
+    latencies = array.array("f")
+    latencies.frombytes(file.read_bytes())
+    file.unlink()
+    return latencies

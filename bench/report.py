@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Final
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +21,9 @@ from bench.connection import ClientCost
 from bench.figures import Latency, histogram_quantile
 from bench.redis_load import RedisFigures
 from bench.rig import LoadOptions, Measured
+
+_WIDTH: Final = 140
+"""Columns where the output is no terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class Report:
 
     def print(self) -> None:
         """As tables on standard output."""
-        console = Console()
+        console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
         for part in self._tables():
             console.print(part)
 
@@ -67,7 +73,7 @@ def _latency(latency: Latency | None) -> str:
 
 
 def _commit_table(report: CommitReport) -> RenderableType:
-    table = Table(title=f"the commit path: {report.shape}", title_justify="left")
+    table = Table(title=f"the commit path: {report.shape}", title_justify="left", box=SIMPLE_HEAD)
     for column in ("", "offered/s", "achieved/s", "P50 ms", "P99", "P99.9", "max"):
         table.add_column(column, justify="right" if column else "left")
     for name in ("writer", "redis", "load"):
@@ -109,7 +115,7 @@ def _calls(measured: Measured) -> str:
 
 
 def _redis_table(title: str, figures: Sequence[RedisFigures]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for column in ("", "a call", "in flight", "messages/s", "Redis us", "client us", "call P50 ms", "P99", "max"):
         table.add_column(column, justify="right" if column else "left")
     for row in figures:
@@ -120,7 +126,7 @@ def _redis_table(title: str, figures: Sequence[RedisFigures]) -> Table:
 
 
 def _connection_table(costs: Sequence[ClientCost]) -> Table:
-    table = Table(title="client CPU per call, us", title_justify="left")
+    table = Table(title="client CPU per call, us", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("client")
     for shape in costs[0].cpu_us:
         table.add_column(shape, justify="right")

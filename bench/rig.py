@@ -1,4 +1,4 @@
-"""What the commit benchmark runs on: a writer over mTLS, its Valkeys, groups, and load generators, all of this machine."""
+"""What the commit benchmark runs on: a writer over mTLS, its Valkeys, groups and load generators, on this machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The send script alone: calls made by the writer's own group commit, recorded, and then played to one Valkey.
 
-So the instance gets exactly the bytes that the writer would send, while the cost of making them is left out. Three ways,
-over 200 groups and in one hot group: batched as in the writer (256 sends a call, two calls in flight), and message by
-message with as many sends in flight.
+So the instance gets exactly the bytes that the writer would send, while the cost of making them is left out. Over 200
+groups and in one hot group: batched as in the writer (256 sends a call, two calls in flight), and message by message
+with as many sends in flight.
 """
 
 from __future__ import annotations
@@ -44,13 +44,21 @@ class Recorder(Instance):
     def __init__(self) -> None:
         super().__init__("127.0.0.1:1", name="recorder", instance_position=0)
         self.calls: list[tuple[Argument, ...]] = []
+        self._more = asyncio.Event()
 
     def call(self, *args: Argument) -> asyncio.Future[Any]:
         """See `Instance.call`."""
         self.calls.append(args)
+        self._more.set()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         future.set_exception(BackendUnavailable())
         return future
+
+    async def recorded(self, calls: int) -> None:
+        """Return when there are so many calls."""
+        while len(self.calls) < calls:
+            self._more.clear()
+            await self._more.wait()
 
 
 class _Nobody:
@@ -117,8 +125,7 @@ async def record(sends: Sequence[Send], topology: Topology, per_call: int) -> li
     for first in range(0, len(sends), step):
         expected = (min(first + step, len(sends)) + per_call - 1) // per_call
         log.submit(sends[first : first + step])
-        while len(recorder.calls) < expected:
-            await asyncio.sleep(0)
+        await recorder.recorded(expected)
     return recorder.calls
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,8 @@ from qim.writer.v1 import writer_pb2
 from qim_common.ids import ConversationId
 
 pytestmark = pytest.mark.server
+
+BATCHES = "qim_writer_commit_batch_size_count"
 
 
 @pytest.fixture(scope="module")
@@ -171,3 +174,42 @@ async def test_a_store_that_stands_still_for_long_is_given_up_and_found_again(
         return bool(await ana.get_visible_range(group))
 
     await until(serves)
+
+
+@pytest.mark.parametrize("head", [2 * 65_536 - 2, 3 * 65_536 - 300, 65_536 - 2])
+async def test_calls_in_flight_keep_their_order_where_the_writer_does_not_know_how_far_the_conversation_is(
+    own: Writers, group: ConversationId, head: int
+) -> None:
+    """As after a restart, or when another writer took most seqs: the first call would end in a segment of the sender
+    column that the writer does not expect, the second, already in flight, would not."""
+    instance, keys, _ = own.keys(group)
+    instance.set(keys.msgcseq, head)
+    stream = own.caller("gateway").writer.SendMessages()
+    counts = (256, 1, 256, 3)
+    before = await calls_made(own)
+    with paused(own):
+        for number, count in enumerate(counts):
+            await stream.write(frame(*(message(group) for _ in range(count)), frame_number=number, timeout_ms=60_000))
+
+        async def two_calls_wait() -> bool:
+            return await calls_made(own) >= before + 2
+
+        await until(two_calls_wait)
+    seqs: dict[tuple[int, int], int] = {}
+    for _ in counts:
+        answer = await stream.read()
+        assert isinstance(answer, writer_pb2.SendMessagesResponse)
+        seqs |= {(answer.frame_number, result.index): result.seq for result in answer.results}
+    await stream.done_writing()
+    assert [seqs[at] for at in sorted(seqs)] == list(range(head + 1, head + 517))
+
+
+async def calls_made(writers: Writers) -> float:
+    """How many calls the writer has sent to its stores, answered or not."""
+    text = await asyncio.to_thread(_metrics, writers.suite.metrics_address("writer"))
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(BATCHES))
+
+
+def _metrics(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())

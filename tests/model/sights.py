@@ -128,23 +128,20 @@ class Reader:
     world: World
     conversation: ConversationId
     sight: Sight
-    page: int
+    turn: int
+    """Counts up from look to look: which of the paths that say the same are asked, and the size of the pages."""
 
     @property
     def _client(self) -> ActorClient:
         return self.world.person(self.sight.who)
 
     async def compare(self) -> None:
-        """Ask every path; raises AssertionError naming the one that differs, and what it should have said."""
-        paths: list[Callable[[], Awaitable[None]]] = [
-            self._range,
-            self._history,
-            self._named,
-            self._authorization,
-            self._list_and_mailbox,
-        ]
+        """Ask the paths; raises AssertionError naming the one that differs, and what it should have said."""
+        paths: list[Callable[[], Awaitable[None]]] = [self._range, self._list_and_mailbox]
+        paths.append(self._named if self.turn % 2 else self._history)
+        paths.append(self._authorization if self.turn // 2 % 2 else self._entry)
         if self.sight.group:
-            paths.append(self._members)
+            paths += [self._members, self._explanation]
         results = await asyncio.gather(*(path() for path in paths), return_exceptions=True)
         for path, result in zip(paths, results, strict=True):
             if isinstance(result, BaseException):
@@ -166,14 +163,14 @@ class Reader:
         assert told.membership_version == sight.version
 
     async def _history(self) -> None:
-        """From the oldest or from the newest on, in pages of `page`."""
-        direction = Direction.NEWER if self.page % 2 else Direction.OLDER
+        """From the oldest or from the newest on, in small pages."""
+        direction = Direction.NEWER if self.turn // 2 % 2 else Direction.OLDER
         seen: list[int] = []
         start = 0
         while True:
             told = await outcome(
                 self._client.pull_history(
-                    self.conversation, from_seq=start, direction=direction, limit=min(self.page, MAX_PAGE)
+                    self.conversation, from_seq=start, direction=direction, limit=3 + self.turn % 17
                 )
             )
             if isinstance(told, str):
@@ -213,6 +210,22 @@ class Reader:
         assert joined[self.sight.who] == self.sight.stays[-1][0]
         assert (told.member_count, told.membership_version) == (len(self.sight.members), self.sight.version)
 
+    async def _explanation(self) -> None:
+        """Of one seq at a time, beyond the head too."""
+        seq = 1 + self.turn * 7 % (self.sight.head + 1)
+        operator = self.world.operators["operator"]
+        told = await operator.explain_visibility(self.conversation, self.sight.who, seq)
+        assert told.visible == (seq in self.sight.visible if isinstance(self.sight.visible, list) else False)
+        assert told.delivered == (seq in self.sight.delivered), f"seq {seq}: {told.sentence}"
+        assert told.sentence.startswith("Visible" if told.visible else ("Hidden", "Seq", "The person never"))
+
+    async def _entry(self) -> None:
+        entry = await outcome(self._client.get_conversation(self.conversation))
+        if isinstance(entry, str):
+            assert (entry, self.sight.state) == (DENIED, "ABSENT")
+        else:
+            self._compare_entry(entry)
+
     async def _list_and_mailbox(self) -> None:
         """The two paths that follow the dispatch log: first the entry has to be there."""
         entry = await self._settled_entry()
@@ -226,6 +239,9 @@ class Reader:
         assert [item.cursor.seq for item in entries] == sorted(item.cursor.seq for item in entries)
         assert set(shown) - self.sight.perhaps == self.sight.shown & set(self.sight.delivered)
         self._compare_messages(messages)
+        if self.turn % 3 == 0:
+            total = await self._client.get_total_unread()
+            assert total == (self.sight.unread if self.sight.state == "MEMBER" else 0)
         if entry is not None and messages and messages[-1].seq == self.sight.delivered[-1]:
             assert entry.last_activity_ms == messages[-1].time_ms
 
@@ -241,6 +257,10 @@ class Reader:
             assert not entries
             return None
         (entry,) = entries
+        self._compare_entry(entry)
+        return entry
+
+    def _compare_entry(self, entry: answers.Conversation) -> None:
         head = 0 if isinstance(self.sight.visible, str) else max(self.sight.visible, default=0)
         assert entry.state.name == self.sight.state
         assert entry.head_seq == head
@@ -253,7 +273,6 @@ class Reader:
         assert (entry.preview.seq if entry.preview else 0) == head
         if entry.preview:
             self._compare_messages([entry.preview])
-        return entry
 
     def _compare_messages(self, messages: Iterable[Message]) -> None:
         for message in messages:

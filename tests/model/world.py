@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from qim_common.tls import TlsFiles
 from qim_devkit.suite import Suite
 
 TENANT = TenantId(1)
-SECONDS = 60.0
+SECONDS = 10.0
 PATIENT = RetryPolicy(max_attempts=200, longest_delay=0.2)
 """A restart of the writer must look like a slow answer."""
 
@@ -33,6 +34,7 @@ class World:
         files = suite.operator_files()
         admin = suite.addresses["admin"]
         self.suite = suite
+        self._restarting = asyncio.Lock()
         self.gateway = GatewayClient(
             suite.addresses["writer"],
             suite.addresses["session"],
@@ -64,8 +66,9 @@ class World:
 
     async def restart_writer(self) -> None:
         """End the writer as a crash would, while calls are under way, and start it again."""
-        await self.suite.kill("writer")
-        await self.suite.restart("writer")
+        async with self._restarting:
+            await self.suite.kill("writer")
+            await self.suite.restart("writer")
 
     async def close(self) -> None:
         """Close every connection."""

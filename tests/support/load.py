@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -22,7 +22,7 @@ from qim_client.retry import RetryPolicy
 from qim_client.sending import SendStream
 from qim_client.values import Message, Outgoing
 from qim_common.errors import QimError
-from qim_common.ids import ConversationId, uuid7
+from qim_common.ids import ConversationId, UserId, uuid7
 
 PATIENT: Final = RetryPolicy(max_attempts=1_000, first_delay=0.02, longest_delay=0.2)
 IMPATIENT: Final = RetryPolicy(max_attempts=1)
@@ -128,10 +128,15 @@ class Load:
 
 @asynccontextmanager
 async def load(
-    writers: Writers, *, groups: int = 6, senders: int = 6, policy: RetryPolicy = PATIENT
+    writers: Writers,
+    *,
+    groups: int = 6,
+    senders: int = 6,
+    members: Sequence[UserId] = (),
+    policy: RetryPolicy = PATIENT,
 ) -> AsyncIterator[Load]:
-    """Running load on new groups; it is ended and checked on leaving."""
-    made = [(await writers.user(ANA).create_group()).group for _ in range(groups)]
+    """Running load on new groups of Ana's with these members; it is ended and checked on leaving."""
+    made = [(await writers.user(ANA).create_group(members)).group for _ in range(groups)]
     async with writers.client(timeout=SECONDS, policy=policy) as client:
         running = Load(writers, client, made)
         running.start(senders=senders)

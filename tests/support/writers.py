@@ -217,12 +217,12 @@ async def another_writer(suite: Suite, **settings: str) -> AsyncIterator[Another
 
 
 @asynccontextmanager
-async def running_writers(directory: Path, *, valkeys: int = 2, **settings: str) -> AsyncIterator[Writers]:
-    """A suite of its own with one writer, its two tenants bound."""
+async def running_writers(
+    directory: Path, *, valkeys: int = 2, services: Sequence[str] = ("writer",), **settings: str
+) -> AsyncIterator[Writers]:
+    """A suite of its own, its two tenants bound; with one writer and, where a test wants them, the other services."""
     require_valkey()
-    suite = Suite(
-        directory, valkeys=valkeys, services=("writer",), tenants=(TENANT, OTHER_TENANT), env_overrides=settings
-    )
+    suite = Suite(directory, valkeys=valkeys, services=services, tenants=(TENANT, OTHER_TENANT), env_overrides=settings)
     async with suite:
         writers = Writers(suite)
         try:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.support.command_lines import Ended, run_program
 from tests.support.valkey import require_valkey
 
 from qim_client import GatewayClient, OperatorClient
-from qim_common.ids import TenantId, show
+from qim_client.names import group_id, user_id
+from qim_common.ids import ConversationId, TenantId, UserId, show
 from qim_devkit.paths import SuitePaths
 from qim_devkit.suite import Suite
 
@@ -78,3 +80,18 @@ def journal(suite: Suite, group: bytes) -> list[dict[str, Any]]:
     """The journal's lines about one group, oldest first."""
     lines = [json.loads(line) for line in suite.log("admin").read_text().splitlines() if line.startswith("{")]
     return [line for line in lines if line.get("logger") == "qim_admin.journal" and line["group"] == show(group)]
+
+
+async def named_group(gateway: GatewayClient, name: str, *members: UserId, messages: int = 0) -> ConversationId:
+    """Ana's group under a name, and so many messages of hers."""
+    ana = gateway.as_actor(TENANT, user_id("ana"))
+    group = (await ana.create_group(members, group=group_id(name))).group
+    for number in range(messages):
+        await ana.send_to(group, b"%d" % number)
+    return group
+
+
+async def qimctl(suite: Suite, line: str, *, stdin: str = "", columns: int = 200) -> Ended:
+    """A run of `qimctl`, its arguments as typed, without any space in one of them."""
+    environment = {"QIM_CONFIG": str(suite.paths.client_config)}
+    return await run_program("qimctl", *line.split(), environment=environment, stdin=stdin, columns=columns)

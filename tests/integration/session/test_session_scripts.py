@@ -12,7 +12,7 @@ from tests.support.valkey import require_valkey
 
 from qim_common.redis import Argument, Connection, RedisAddress, Script
 from qim_common.redis.script_check import check_source
-from qim_devkit.valkey import ValkeyServer
+from qim_devkit.valkey import ValkeyServer, free_port
 from qim_session.backends.redis_people import ADVANCE_CURSORS
 from qim_session.backends.redis_projection import POP_PENDING, PROJECT_ENTRIES
 from qim_session.domain.cursors import Cursor
@@ -26,7 +26,7 @@ CHECKPOINTS, PENDING = "{u003}:checkpoints", "{u003}:ucs_pending"
 async def cluster() -> AsyncIterator[Connection]:
     """A connection to a cluster of one node that holds all slots."""
     require_valkey()
-    with ValkeyServer(options={"cluster-enabled": "yes"}) as server:
+    with ValkeyServer(options={"cluster-enabled": "yes", "cluster-port": str(free_port())}) as server:
         connection = await Connection.open(RedisAddress.parse(server.address), name="test")
         await connection.call("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
         while b"cluster_state:ok" not in await connection.call("CLUSTER", "INFO"):  # noqa: ASYNC110

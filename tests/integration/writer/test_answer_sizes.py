@@ -11,6 +11,7 @@ from tests.support.writers import ANA, BEN, SECONDS, Writers, person
 from qim.writer.v1 import writer_pb2
 from qim_client.values import Direction, Outgoing
 from qim_common.ids import ConversationId
+from qim_common.records import MessageBlock, unpack_blocks
 
 pytestmark = pytest.mark.server
 
@@ -77,6 +78,18 @@ async def test_delivered_large_messages_come_in_several_answers(writers: Writers
             break
         request.after_seq = page.next_after_seq
     assert seen == list(range(1, COUNT + 1))
+
+
+async def test_large_messages_are_committed_in_several_calls(writers: Writers, large: ConversationId) -> None:
+    """One call of all of them would hold the store, and every other sender, while 3 MiB are written and synced."""
+    instance, _, bucket = writers.keys(large)
+    blocks = [
+        block
+        for _, fields in instance.xrange(bucket.dispatch)
+        for block in unpack_blocks(fields[b"e"])
+        if isinstance(block, MessageBlock) and block.conversation == large
+    ]
+    assert [len(block.items) for block in blocks] == [16, 16, 16, 2]
 
 
 async def test_a_page_is_as_long_as_asked_and_says_where_to_go_on(writers: Writers) -> None:

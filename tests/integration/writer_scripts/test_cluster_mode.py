@@ -19,7 +19,7 @@ from tests.support.valkey import require_valkey
 
 from qim_common.ids import ConversationId, direct_conversation_id, uuid7
 from qim_common.redis import Argument, Instance, ReplyError, Script, run
-from qim_devkit.valkey import ValkeyServer
+from qim_devkit.valkey import ValkeyServer, free_port
 from qim_writer.backends.redis.group_state import RedisGroupStateStore
 from qim_writer.backends.redis.store import SCRIPTS, SEND, RedisStore
 from qim_writer.commands.clear_history import OwnClear
@@ -36,7 +36,7 @@ def cluster_server() -> Iterator[ValkeyServer]:
     """A cluster of one node that has all slots."""
     require_valkey()
     with (
-        ValkeyServer(options={"cluster-enabled": "yes"}) as server,
+        ValkeyServer(options={"cluster-enabled": "yes", "cluster-port": str(free_port())}) as server,
         redis.Redis(host=server.host, port=server.port, protocol=2) as client,
     ):
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
@@ -82,7 +82,7 @@ def used(stores: RedisStores, monkeypatch: pytest.MonkeyPatch) -> Used:
 async def _live(chat: Chat, stores: RedisStores) -> list[ConversationId]:
     """Everything that can happen to groups and direct conversations, one bucket a call."""
     states = RedisGroupStateStore(stores.store)
-    groups = GroupState(stores.membership, states, Trimmer(states), Limits())
+    groups = GroupState(stores.membership, states, Trimmer(states, stores.buckets), Limits())
     own_clear = OwnClear(stores.membership, states)
     made = []
     for _ in range(3):
@@ -110,9 +110,9 @@ async def _live(chat: Chat, stores: RedisStores) -> list[ConversationId]:
         assert not await states.trim(chat.of(group))
         assert await chat.read(ANA, group) == list(range(5, 11))
         assert [state.revision for state in await states.state_records(chat.of(group), 0, 10)]
-        newest = await states.newest_seq_before(chat.of(group), await stores.now_ms())
+        newest = await states.age_cut(chat.of(group), await stores.now_ms())
         assert newest is not None
-        assert newest[0] == 10
+        assert newest.seq == 10
         bucket = stores.store.place(TENANT, group).bucket
         assert chat.of(group) in await states.retained_groups(bucket)
     for peer in (CARA, EVE):

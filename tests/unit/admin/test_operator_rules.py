@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from qim.admin.v1 import admin_pb2
 from qim_admin.backends.log_journal import LogJournal
-from qim_admin.domain import (
-    ChangeAsked,
-    ChangeKind,
-    LeaverHistory,
-    OperatorCall,
-    parse_change,
-    parse_page_size,
-    principal_of,
-    require_changing_role,
-)
+from qim_admin.domain.authority import LEAST_ROLE, principal_of, require_role
+from qim_admin.domain.calls import OperatorCall
+from qim_admin.domain.changes import ChangeAsked, ChangeKind, LeaverHistory, parse_change
+from qim_admin.domain.groups import parse_page_size
 from qim_common.bindings import OperatorRole
 from qim_common.errors import InvalidArgument, RoleNotAllowed, TooManyItems
 from qim_common.identity import Peer, PrincipalKind, Role
@@ -59,22 +54,41 @@ def test_a_gateway_is_no_principal() -> None:
         principal_of(Peer("qim.local", Role.GATEWAY, "g"), TenantId(1), b"")
 
 
+READ = {"GetGroup", "ListMembers", "GroupTimeline", "ExplainVisibility"}
+MODERATE = READ | {"AddMembers", "RemoveMembers", "ClearGroupHistory", "FreezeGroup"}
+ALL = MODERATE | {"UpdateGroupSettings", "TransferOwnership"}
+
+
 @pytest.mark.parametrize(
     ("caller", "roles", "may"),
     [
-        (OPERATOR, frozenset({OperatorRole.ADMIN}), True),
-        (OPERATOR, frozenset({OperatorRole.MODERATOR}), True),
-        (OPERATOR, frozenset({OperatorRole.VIEWER}), False),
-        (OPERATOR, frozenset[OperatorRole](), False),
-        (BACKEND, frozenset[OperatorRole](), True),
+        (OPERATOR, frozenset({OperatorRole.ADMIN}), ALL),
+        (OPERATOR, frozenset({OperatorRole.MODERATOR}), MODERATE),
+        (OPERATOR, frozenset({OperatorRole.VIEWER}), READ),
+        (OPERATOR, frozenset({OperatorRole.VIEWER, OperatorRole.MODERATOR}), MODERATE),
+        (OPERATOR, frozenset[OperatorRole](), set[str]()),
+        (BACKEND, frozenset[OperatorRole](), ALL),
     ],
 )
-def test_who_may_change_members(caller: Peer, roles: frozenset[OperatorRole], *, may: bool) -> None:
-    if may:
-        require_changing_role(caller, roles)
-    else:
-        with pytest.raises(RoleNotAllowed, match="olga may only look"):
-            require_changing_role(caller, roles)
+def test_who_may_ask_for_what(caller: Peer, roles: frozenset[OperatorRole], may: set[str]) -> None:
+    def allowed(method: str) -> bool:
+        try:
+            require_role(method, caller, roles)
+        except RoleNotAllowed:
+            return False
+        return True
+
+    assert {method for method in LEAST_ROLE if allowed(method)} == may
+
+
+def test_a_refusal_names_the_roles_that_would_do() -> None:
+    with pytest.raises(RoleNotAllowed, match=r"FreezeGroup is not for operator olga: .* moderator, admin"):
+        require_role("FreezeGroup", OPERATOR, frozenset({OperatorRole.VIEWER}))
+
+
+def test_every_method_that_is_served_has_its_least_role() -> None:
+    methods = set(admin_pb2.DESCRIPTOR.services_by_name["GroupAdmin"].methods_by_name)
+    assert methods - set(LEAST_ROLE) == {"FindGroups"}
 
 
 def test_people_stay_in_call_order() -> None:
@@ -117,7 +131,9 @@ def test_the_journal_writes_who_what_and_the_outcome_but_nothing_that_a_caller_t
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level("INFO", logger="qim_admin.journal"):
-        LogJournal().record(OperatorCall("AddMembers", OPERATOR, 1, b"\nforged line", b"", 2, "INVALID_ARGUMENT"))
+        LogJournal().record(
+            OperatorCall("AddMembers", OPERATOR, 1, b"\nforged line", people=2, outcome="INVALID_ARGUMENT")
+        )
     (record,) = caplog.records
     fields = vars(record)
     assert fields["caller"] == "spiffe://qim.local/qim/operator/olga"

@@ -1,34 +1,12 @@
-"""What `qim` says: membership events in words, seqs as stretches, text of others made harmless."""
+"""What `qim` says: seqs as stretches."""
 
 from __future__ import annotations
 
 import pytest
 
-from qim_client import MembershipEvent, SeqRange, Stay, VisibleRange
+from qim_client import SeqRange, Stay, VisibleRange
 from qim_client.values import MemberState
-from qim_common.ids import MembershipOp, UserId
 from qim_devkit import cli_drawing
-
-NAMES = {b"a" * 16: "ana", b"b" * 16: "ben", b"c" * 16: "cara"}
-ANA, BEN, CARA = (UserId(user) for user in NAMES)
-
-
-def name_of(user: bytes) -> str:
-    return NAMES[user]
-
-
-@pytest.mark.parametrize(
-    ("event", "words"),
-    [
-        (MembershipEvent(MembershipOp.LEAVE, BEN, (BEN,)), "ben left"),
-        (MembershipEvent(MembershipOp.JOIN, None, (CARA,)), "cara was added by an operator"),
-        (MembershipEvent(MembershipOp.JOIN, ANA, (BEN, CARA)), "ben and cara were added by ana"),
-        (MembershipEvent(MembershipOp.REMOVE, ANA, (BEN,)), "ben was removed by ana"),
-        (MembershipEvent(MembershipOp.REMOVE, None, (BEN, CARA)), "ben and cara were removed by an operator"),
-    ],
-)
-def test_events_in_words(event: MembershipEvent, words: str) -> None:
-    assert cli_drawing.event_words(event, name_of) == words
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from qim_admin import cli as qimctl
-from qim_client.values import NewcomerPolicy
 from qim_devkit import cli as qim
 
 UUID = "02000000-0000-0000-0000-000000000007"
@@ -47,7 +46,23 @@ def end(main: Main, arguments: Sequence[str]) -> object:
         (["membership", "add", UUID, UUID, "--initiator", "x"], "--initiator: is not a UUID"),
         (["membership", "add", UUID, UUID, "--owner", "03000000-0000-0000-0000-000000000007"], "people added"),
         (["membership", "add", UUID, "--file", "nowhere.txt"], "cannot be read"),
-        (["membership", "remove", UUID, UUID, "--leaver-history", "some"], "until-left or none"),
+        (["membership", "remove", UUID, UUID, "--leaver-history", "some"], "--leaver-history"),
+        (["group", "set", UUID], "at least one setting"),
+        (["group", "set", UUID, "--newcomer", "last:0"], "last:N"),
+        (["group", "set", UUID, "--rejoin", "some"], "--rejoin"),
+        (["group", "set", UUID, "--broadcast-max", "501"], "--broadcast-max"),
+        (["group", "set", UUID, "--retention-days", "36501"], "--retention-days"),
+        (["group", "owner", UUID], "USER"),
+        (["group", "clear", UUID, "--up-to", "0"], "--up-to"),
+        (["group", "clear", UUID, "--up-to", str(2**53)], "--up-to"),
+        (["group", "freeze", "hikers"], "is not a UUID"),
+        (["explain", "--group", UUID, "--user", UUID], "--seq"),
+        (["explain", "--group", UUID, "--user", UUID, "--seq", "0"], "--seq"),
+        (["explain", "--group", UUID, "--user", "ben", "--seq", "1"], "is not a UUID"),
+        (["timeline"], "--group"),
+        (["timeline", "--group", UUID, "--file", "x.svg"], "--output svg"),
+        (["timeline", "--group", UUID, "--people", "0"], "--people"),
+        (["group", "show", UUID, "--output", "svg"], "timeline only"),
         (["group", "show", UUID, "--tenant", "0"], "--tenant"),
         (["group", "show", UUID, "--timeout", "0"], "--timeout"),
         (["group", "show", UUID, "--output", "xml"], "--output"),
@@ -75,6 +90,11 @@ def test_wrong_usage_of_qimctl(
         (["--as", "ana", "history", "hikers", "--limit", "1001"], "--limit"),
         (["--as", "ana", "history", "hikers", "--from", "-1"], "--from"),
         (["--as", "ana", "leave", "@ben"], "does not begin"),
+        (["--as", "ana", "read", "hikers", "0"], "SEQ"),
+        (["--as", "ana", "clear", "hikers", "--up-to", "0"], "--up-to"),
+        (["--as", "ana", "group", "clear", "hikers", "--up-to", str(2**53)], "--up-to"),
+        (["--as", "ana", "group", "owner", "hikers"], "PERSON"),
+        (["--as", "ana", "list", "-o", "svg"], "--output"),
         (["id", ""], "must not be empty"),
     ],
 )
@@ -132,15 +152,3 @@ def test_an_id_is_printed_without_a_suite(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == "16d153a5-2ca1-a8ee-51ab-fc8a2d6f41c8\n"
     assert end(qim.main, ["id", "ana", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["user"] == "16d153a5-2ca1-a8ee-51ab-fc8a2d6f41c8"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("since-join", (NewcomerPolicy.SINCE_JOIN, 0)),
-        ("all", (NewcomerPolicy.ALL, 0)),
-        ("last:100", (NewcomerPolicy.LAST_N, 100)),
-    ],
-)
-def test_newcomer_policies_as_typed(text: str, expected: tuple[NewcomerPolicy, int]) -> None:
-    assert qim.parse_newcomer(text) == expected

@@ -8,12 +8,12 @@ from qim.admin.v1 import admin_pb2
 from qim.common.v1 import types_pb2
 from qim.session.v1 import session_pb2
 from qim.writer.v1 import writer_pb2
-from qim_client import convert, values
+from qim_client import convert, convert_operators, values
 from qim_client.events import CUSTOM_TYPE, parse_membership_event
 from qim_common.errors import GroupFrozen, to_status
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, MembershipOp, TenantId, UserId, control_body
-from qim_common.records import Audience, RecordType
+from qim_common.records import Audience, RecordType, StateChange
 
 GROUP = ConversationId(b"\x02" + b"g" * 15)
 ANA, BEN = UserId(b"a" * 16), UserId(b"b" * 16)
@@ -131,5 +131,40 @@ def test_a_mailbox_entry_is_acknowledged_with_its_last_seq() -> None:
 
 
 def test_an_empty_group_has_no_owner() -> None:
-    assert convert.group_details(admin_pb2.GroupDetails(group_id=GROUP)).owner is None
-    assert convert.group_details(admin_pb2.GroupDetails(group_id=GROUP, owner_user_id=bytes(16))).owner is None
+    assert convert_operators.group_details(admin_pb2.GroupDetails(group_id=GROUP)).owner is None
+    assert (
+        convert_operators.group_details(admin_pb2.GroupDetails(group_id=GROUP, owner_user_id=bytes(16))).owner is None
+    )
+
+
+def test_an_event_whose_record_was_removed_has_no_kind_and_names_nobody() -> None:
+    change = convert.membership_change(types_pb2.MembershipChange(version=4, seq=9))
+    assert change == values.MembershipChange(4, None, 9, 0, (), None)
+
+
+@pytest.mark.parametrize("kind", StateChange)
+def test_every_kind_of_state_entry_is_known(kind: StateChange) -> None:
+    wire = types_pb2.StateChange(revision=2, kind=types_pb2.StateChange.Kind.ValueType(kind), made_by="retention")
+    assert convert_operators.state_entry(wire).kind is kind
+
+
+def test_a_state_entry_says_only_what_it_set() -> None:
+    floor = types_pb2.StateChange(kind=types_pb2.StateChange.KIND_FLOOR, group_floor_seq=7, made_by="operator:olga")
+    entry = convert_operators.state_entry(floor)
+    assert (entry.settings, entry.owner, entry.group_floor_seq, entry.made_by) == (None, None, 7, "operator:olga")
+    owner = types_pb2.StateChange(
+        kind=types_pb2.StateChange.KIND_OWNER, owner_user_id=BEN, settings=types_pb2.GroupSettings(), frozen=True
+    )
+    entry = convert_operators.state_entry(owner)
+    assert (entry.settings, entry.owner, entry.frozen) == (values.GroupSettings(), BEN, True)
+
+
+def test_a_decision_without_a_stay_has_none() -> None:
+    wire = admin_pb2.ExplainVisibilityResponse(cause="never_member", sentence="The person never was in the group.")
+    found = convert_operators.explanation(wire)
+    assert (found.visible, found.delivered, found.cause, found.stay) == (False, False, "never_member", None)
+    wire.stay.joined_at_conversation_seq = 3
+    wire.stay.state = types_pb2.MEMBER_STATE_MEMBER
+    stay = convert_operators.explanation(wire).stay
+    assert stay is not None
+    assert stay.joined_at == 3

@@ -225,6 +225,27 @@ class ActorClient:
             if not (token := page.next_page_token):
                 return
 
+    async def get_conversation(
+        self, conversation: ConversationId, *, timeout: float | None = None
+    ) -> answers.Conversation:
+        """One entry of the person's list."""
+        request = session_pb2.GetConversationRequest(conversation_id=conversation)
+        return convert.conversation(
+            await self._services.session.call(
+                lambda stub: stub.GetConversation, request, metadata=self._metadata, timeout=timeout
+            )
+        )
+
+    async def get_total_unread(self, *, timeout: float | None = None) -> int:
+        """What is unread in all conversations that the person is still in."""
+        answer = await self._services.session.call(
+            lambda stub: stub.GetTotalUnread,
+            session_pb2.GetTotalUnreadRequest(),
+            metadata=self._metadata,
+            timeout=timeout,
+        )
+        return answer.unread_count
+
     async def clear_history(
         self,
         conversation: ConversationId,

@@ -45,6 +45,11 @@ class BucketKeys:
         return f"{{b{self.bucket:03d}}}:retained"
 
     @cached_property
+    def untrimmed(self) -> str:
+        """Set: the groups of this bucket whose floor has moved above their oldest record, each as in `retained`."""
+        return f"{{b{self.bucket:03d}}}:untrimmed"
+
+    @cached_property
     def idem(self) -> tuple[str, str, str]:
         """Hashes: idempotency entries, generation modulo 3."""
         one, two, three = (f"{{b{self.bucket:03d}}}:idem{n}" for n in range(IDEMPOTENCY_KEYS))

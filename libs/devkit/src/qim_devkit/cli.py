@@ -30,6 +30,7 @@ from qim_common.ids import MAX_TENANT, show
 from qim_devkit import cli_drawing as drawing
 from qim_devkit.cli_group import GroupArgument, UpToOption, group_app
 from qim_devkit.cli_session import Session
+from qim_devkit.importing.command import import_history
 
 GLOBAL_OPTIONS: Final = frozenset({"--as", "--config", "--device", "--tenant", "--output", "-o", "--timeout"})
 
@@ -41,6 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(group_app, name="group")
+app.command("import")(import_history)
 
 ConversationArgument = Annotated[
     str, typer.Argument(metavar="CONVERSATION", help="A group, or @PERSON for the direct conversation.")

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from qim_client.actor import ActorClient
-from qim_client.config import ClientConfig, ClientConfigError, GatewayProfile
+from qim_client.config import ClientConfig, ClientConfigError, GatewayProfile, OperatorProfile
 from qim_client.gateway import GatewayClient
 from qim_client.namebook import FILE_NAME, NameBook
 from qim_client.presentation import CONFIGURATION, OutputFormat, Refusal, as_json, explain, printable
@@ -47,7 +47,20 @@ class Session:
         self._device = device
         self._tenant = tenant
         self._timeout = timeout
-        self._loaded: tuple[GatewayProfile, NameBook] | None = None
+        self._loaded: tuple[ClientConfig, NameBook] | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where the client configuration lies, and what the command line remembers."""
+        return self._load()[0].path.parent
+
+    @property
+    def profiles(self) -> tuple[GatewayProfile, OperatorProfile]:
+        """How to act for end users and as an operator; a configuration without one of them ends the run."""
+        try:
+            return self._profile(), self._load()[0].require_operator()
+        except ClientConfigError as error:
+            self.fail(Refusal(CONFIGURATION, printable(str(error)), (), ""))
 
     @property
     def tenant(self) -> TenantId:
@@ -96,8 +109,12 @@ class Session:
             self.fail(explain(error))
         except StartRefusedError as error:
             self.fail(Refusal(CONFIGURATION, str(error), (), "`make up` writes certificates anew."))
-        self._book().save()
+        self.remember_names()
         return answer
+
+    def remember_names(self) -> None:
+        """Keep the names that were typed, so that ids in later answers are shown by name."""
+        self._book().save()
 
     def show(self, answer: Any, draw: Callable[[], list[RenderableType]]) -> None:
         """Print `answer` as JSON, or what `draw` makes of it."""
@@ -121,16 +138,19 @@ class Session:
         return DeviceId(me) if typed is None else self._parsed(lambda: self._book().device(typed, "--device"))
 
     def _profile(self) -> GatewayProfile:
-        return self._load()[0]
+        try:
+            return self._load()[0].require_gateway()
+        except ClientConfigError as error:
+            self.fail(Refusal(CONFIGURATION, printable(str(error)), (), ""))
 
     def _book(self) -> NameBook:
         return self._load()[1]
 
-    def _load(self) -> tuple[GatewayProfile, NameBook]:
+    def _load(self) -> tuple[ClientConfig, NameBook]:
         if self._loaded is None:
             try:
                 config = ClientConfig.load(self._config)
-                self._loaded = (config.require_gateway(), NameBook(config.path.parent / FILE_NAME))
+                self._loaded = (config, NameBook(config.path.parent / FILE_NAME))
             except (ClientConfigError, InvalidArgument) as error:
                 self.fail(Refusal(CONFIGURATION, printable(str(error)), (), ""))
         return self._loaded

@@ -74,7 +74,7 @@ async def serve(settings: WriterSettings) -> None:
     tokens = TokenSigner(settings.token_key_file)
     members = Members(membership, tokens, settings.commit_buckets)
     states = RedisGroupStateStore(store)
-    trimmer = Trimmer(states)
+    trimmer = Trimmer(states, settings.commit_buckets)
     groups = GroupState(membership, states, trimmer, limits)
     retention = Retention(
         states, trimmer, settings.commit_buckets, interval_seconds=settings.retention_interval_seconds

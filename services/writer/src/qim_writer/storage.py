@@ -76,6 +76,8 @@ class Facts:
     head: int
     newest_broadcast: int
     """The newest seq that is ordinary or BROADCAST; 0: none."""
+    newest_broadcast_ms: int | None
+    """Its commit time where its record was removed."""
     person: Person | None
 
     @property
@@ -250,11 +252,20 @@ class StateRecord:
     payload: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class AgeCut:
+    """The newest seq that is as old as asked for, or the floor where nothing above it is; and the group's policy."""
+
+    seq: int
+    floor: int
+    policy: Policy
+
+
 class GroupStateStore(Protocol):
     """Changes without a seq: settings, owner, freeze, floor and own clear points (design.md, "Words": state entry)."""
 
     async def stored_answer(self, conversation: Conversation, key: IdempotencyKey) -> bytes | None:
-        """The packed first answer of a known id. Raises IdempotencyKeyReused."""
+        """The packed first answer of a known id. Raises IdempotencyKeyReused, RequestTooOld."""
         ...
 
     async def change_policy(
@@ -299,6 +310,10 @@ class GroupStateStore(Protocol):
         """The groups of a bucket that have a retention by age."""
         ...
 
-    async def newest_seq_before(self, group: Conversation, time_ms: int) -> tuple[int, Policy] | None:
-        """The newest seq committed at or before `time_ms`, at least the floor, and the policy; None for no group."""
+    async def untrimmed_groups(self, bucket: int) -> list[Conversation]:
+        """The groups of a bucket that still have records at or below their floor."""
+        ...
+
+    async def age_cut(self, group: Conversation, time_ms: int) -> AgeCut | None:
+        """What of a group was committed at or before `time_ms`; None for no group."""
         ...

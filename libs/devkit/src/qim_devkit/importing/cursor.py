@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -30,21 +30,24 @@ class Cursor:
         import_id: 32 hex digits, made when the import began; part of every request id.
         ids_ms: the time in the request ids, milliseconds since the epoch.
         plan: what was asked for, by option; a resumed import has to ask for the same.
+        size, digest: of the history; it may have grown when the import is resumed.
         created: the group exists.
-        line, offset: how many lines, and bytes, are answered.
-        digest: of those bytes.
-        done, refused: of the answered lines.
+        line, offset: how many lines of the file, and bytes, are answered.
+        done, refused: how many lines that say something were carried out, and refused.
+        ahead: lines behind `line` that were refused before the import stopped; they are not tried again.
     """
 
     import_id: str
     ids_ms: int
     plan: Mapping[str, str]
+    size: int
+    digest: str
     created: bool = False
     line: int = 0
     offset: int = 0
-    digest: str = ""
     done: int = 0
     refused: int = 0
+    ahead: tuple[int, ...] = ()
 
 
 class CursorFile:
@@ -91,12 +94,15 @@ class CursorFile:
     def _write(self, cursor: Cursor) -> None:
         if self._directory is None:
             raise CursorError(f"{self.path}: is not open")
+        values = {field.name: getattr(cursor, field.name) for field in fields(cursor)}
+        data = json.dumps({"version": _VERSION, **values, "plan": dict(cursor.plan)}, indent=1).encode()
         temporary = self.path.with_name(f"{self.path.name}.new")
-        document = {"version": _VERSION, **asdict(replace(cursor, plan=dict(cursor.plan)))}
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
-            file.flush()
-            os.fdatasync(file.fileno())
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            os.write(descriptor, data)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
         temporary.replace(self.path)
         os.fsync(self._directory)
 
@@ -106,7 +112,7 @@ def _read(path: Path) -> Cursor | None:
         document: dict[str, Any] = json.loads(path.read_text("utf-8"))
         if document.pop("version") != _VERSION:
             raise CursorError(f"{path}: is of another version of qim; finish the import with that one")
-        cursor = Cursor(**document)
+        cursor = Cursor(**document | {"ahead": tuple(document["ahead"])})
         if len(bytes.fromhex(cursor.import_id)) != 16 or min(cursor.ids_ms, cursor.line, cursor.offset) < 0:
             raise ValueError("numbers out of range")
     except FileNotFoundError:

@@ -11,6 +11,9 @@ from typing import Any, Final
 
 from blake3 import blake3
 
+from qim_client.names import user_id
+from qim_common.errors import InvalidArgument
+
 PERSON_MAX: Final = 2**53 - 1
 BODY_MAX: Final = 1024 * 1024
 """No installation takes larger bodies (`QIM_MESSAGE_MAX_BYTES`)."""
@@ -52,10 +55,18 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a whole file holds: how many lines, and who is in the group from the start, in order of appearance."""
+    """What a whole file holds.
+
+    Attributes:
+        lines: how many say something.
+        initial: who is in the group from the start, in order of appearance.
+        size, digest: of its bytes.
+    """
 
     lines: int
     initial: tuple[Person, ...]
+    size: int
+    digest: str
 
 
 def survey(path: Path) -> Survey:
@@ -64,11 +75,13 @@ def survey(path: Path) -> Survey:
     Raises ImportFileError.
     """
     first: dict[Person, Op] = {}
-    count = 0
+    count = size = 0
     for line in read(path):
         first.setdefault(line.person, line.op)
         count += 1
-    return Survey(count, tuple(person for person, op in first.items() if op is not Op.JOIN))
+        size = line.end
+    initial = tuple(person for person, op in first.items() if op is not Op.JOIN)
+    return Survey(count, initial, size, digest(path, size))
 
 
 def read(path: Path, *, offset: int = 0, number: int = 0) -> Iterator[Line]:
@@ -124,7 +137,11 @@ def _line(where: str, number: int, data: bytes, end: int) -> Line:
 
 
 def _person(where: str, value: Any) -> Person:
-    if isinstance(value, str) and value.strip():
+    if isinstance(value, str):
+        try:
+            user_id(value)
+        except InvalidArgument as error:
+            raise ImportFileError(f"{where}: u: {error.violations[0].description}") from None
         return value
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PERSON_MAX:
         return value

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from qim_common.errors import InvalidArgument, TooManyItems
-from qim_common.ids import ConversationId, parse_conversation, parse_tenant, parse_user
+from qim_common.ids import ConversationId, UserId, parse_conversation, parse_tenant, parse_user
 from qim_common.records import Record
 from qim_writer.commands.history import ANSWER_BYTES, answer_bytes, records_in_parts
 from qim_writer.domain.delivery import PageOutline, delivered_stretches, within
@@ -120,10 +120,30 @@ class PersonStates:
         found: list[ConversationState | None] = [None] * len(ids)
         room = ANSWER_BYTES
         for (index, _, _), view, count, read in zip(known, views, unread, records, strict=True):
-            state = view.state(Conversation(tenant, ids[index]), count, read, room)
+            conversation = Conversation(tenant, ids[index])
+            last_ms = await self._last_activity(conversation, user, view, read)
+            state = view.state(conversation, count, read, room, last_ms)
             room -= 0 if state.preview is None else len(state.preview.tail.body)
             found[index] = state
         return list(zip(ids, found, strict=True))
+
+    async def _last_activity(
+        self, conversation: Conversation, user: UserId, view: _View, read: Sequence[Record]
+    ) -> int:
+        """The commit time of the newest message delivered to the person, also where its record was removed; else that
+        of the creation."""
+        facts, newest = view.facts, view.newest
+        if not newest:
+            return facts.created_ms
+        for record in read:
+            if record.seq == newest:
+                return record.time_ms
+        event = await self._messages.event(conversation, newest)
+        if event is not None:
+            return event.time_ms
+        # Its record may have been removed after the facts were read.
+        again = facts if facts.newest_broadcast_ms else await self._membership.facts(conversation, user)
+        return (again and again.newest_broadcast_ms) or facts.created_ms
 
     async def delivered(
         self, tenant_id: int, user_id: bytes, conversation_id: bytes, after: int, limit: int
@@ -209,30 +229,31 @@ class _View:
     """What one person sees of one conversation, before its records are read."""
 
     def __init__(self, facts: Facts, person: Person, *, with_preview: bool) -> None:
-        self._facts = facts
+        self.facts = facts
         self._person = person
         self._visible = visible_range(person, facts.line) if may_read(person) else Visible((), 0)
-        self._newest = newest_delivered(person, facts)
+        self.newest = newest_delivered(person, facts)
         self._preview = self._visible.head if with_preview else 0
-        self.seqs = sorted({seq for seq in (self._newest, self._preview) if seq})
+        self.seqs = sorted({seq for seq in (self.newest, self._preview) if seq})
 
-    def state(self, conversation: Conversation, unread: int, read: Sequence[Record], room: int) -> ConversationState:
+    def state(
+        self, conversation: Conversation, unread: int, read: Sequence[Record], room: int, last_activity_ms: int
+    ) -> ConversationState:
         """The state; a preview with more than `room` bytes goes without its body."""
         records = {record.seq: record for record in read}
-        newest = records.get(self._newest)
         preview = records.get(self._preview)
         if preview is not None and len(preview.tail.body) > room:
             preview = replace(preview, tail=replace(preview.tail, body=b""))
         return ConversationState(
             conversation=conversation,
-            facts=self._facts,
+            facts=self.facts,
             person=self._person,
             visible=self._visible,
             head=self._visible.head,
             unread=unread,
             preview=preview,
-            newest_delivered=self._newest,
-            last_activity_ms=self._facts.created_ms if newest is None else newest.time_ms,
-            upper=upper_bound(self._person, self._facts.line),
+            newest_delivered=self.newest,
+            last_activity_ms=last_activity_ms,
+            upper=upper_bound(self._person, self.facts.line),
             readable=may_read(self._person),
         )

@@ -34,6 +34,7 @@ class Event:
 
     version: int
     audience: Audience
+    time_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ local block = dispatch_block(BLOCK_MESSAGES, scope, tonumber(ARGV[14]), generati
   .. dispatch_item(audience, tail)
 local time, passed = dispatch_append(dispatch, meta, block, now, tonumber(ARGV[18]))
 call('HSET', msgrec, seq, pack('>BBI6I6I6I4', 1, audience, made, time, prev, generation) .. tail)
-call('ZADD', msgctl, seq, pack('>I6I6B', seq, made, audience))
+call('ZADD', msgctl, seq, pack('>I6I6BI6', seq, made, audience, time))
 if ahead == 0 then
   call('APPEND', msgsnd, '\0\0\0')
 else

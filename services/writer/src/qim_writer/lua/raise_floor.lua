@@ -2,7 +2,7 @@
 -- Moves a group's floor up, for all: at or below it nobody reads. Readers see it at once; records are removed afterwards
 -- (trim_records.lua).
 --
--- KEYS   grpmeta, grplog, msgcseq, meta, dispatch, idem0, idem1, idem2
+-- KEYS   grpmeta, grplog, msgcseq, meta, dispatch, idem0, idem1, idem2, untrimmed
 -- ARGV   [1] idempotency field ('': none, a run of the retention), [2] digest (8 bytes), [3] id time in ms (0: none),
 --        [4] scope (tenant u64 and conversation), [5] new floor (0: the head), [6] who made it, [7] policy with which the
 --        caller may do so, [8] retention of the dispatch log in ms
@@ -39,6 +39,7 @@ if wanted == 0 or wanted > head then wanted = head end
 if wanted > floor then
   floor, revision = wanted, revision + 1
   call('HSET', grpmeta, 'floor', floor, 'revision', revision)
+  call('SADD', KEYS[9], scope)
   local payload = struct.pack('>I6', floor)
   local time = state_entry(dispatch, KEYS[4], scope, tonumber(m[7]), generation, version, revision, head, FLOOR, payload, now,
     tonumber(ARGV[8]))

@@ -1,10 +1,10 @@
 #!lua flags=no-writes
--- The newest seq that is at least so old: where a retention by age puts the floor. Times never fall within a conversation,
--- so the sample before and the one after bound a binary search over the records between.
+-- The newest seq that is at least so old: where a retention by age puts the floor. Times never fall within a
+-- conversation, so the sample before and the one after bound a binary search over the records between.
 --
 -- KEYS   grpmeta, msgts, msgrec, msgcseq
 -- ARGV   [1] time in ms
--- Returns { seq, or the floor where nothing above it is so old; policy, or false for an unknown group }
+-- Returns { seq, or the floor where nothing above it is so old; the floor; policy, or false for an unknown group }
 -- Status codes: none
 local cutoff = tonumber(ARGV[1])
 local call = redis.call
@@ -24,4 +24,4 @@ while high - low > 1 do
   local time = time_of(middle)
   if time and time <= cutoff then low = middle else high = middle end
 end
-return { low, m[2] }
+return { low, floor, m[2] }

@@ -29,9 +29,16 @@ from qim_writer.backends.redis.store import SEND, Place, RedisStore
 from qim_writer.storage import Send
 
 CALL_SENDS: Final = 256
+CALL_BYTES: Final = 1024 * 1024
+"""Of the records in one call; the send that passes it is still taken. A call of large messages would hold the instance,
+and everybody who waits for it, for as long as its bytes take to be written and synced."""
+
 CALLS_IN_FLIGHT: Final = 2
 QUEUE_SENDS: Final = 32_768
 """Sends that may wait for one instance; more are OVERLOADED at once."""
+
+QUEUE_BYTES: Final = 128 * 1024 * 1024
+"""Of their records, likewise."""
 
 _ANSWER: Final = struct.Struct(">BHIHIHII")
 _RUN: Final = struct.Struct(">BHHI")
@@ -116,6 +123,7 @@ class GroupCommit:
         self._store = store
         self._instance = instance
         self._queue: deque[_Waiting] = deque()
+        self._queued_bytes = 0
         self._number = 0
         self._in_flight = 0
         self._stalled = False
@@ -125,11 +133,12 @@ class GroupCommit:
 
     def submit(self, send: Send, place: Place) -> None:
         """Hands one send over; its sink hears of the outcome."""
-        if len(self._queue) >= QUEUE_SENDS:
+        if len(self._queue) >= QUEUE_SENDS or self._queued_bytes >= QUEUE_BYTES:
             send.sink.refused(send.index, Overloaded())
             return
         self._number += 1
         self._queue.append(_Waiting(self._number, place, send))
+        self._queued_bytes += len(send.tail)
         if not self._woken:
             # At the end of this turn of the loop, so that frames that arrived together share a call.
             self._woken = True
@@ -148,16 +157,18 @@ class GroupCommit:
             reply.add_done_callback(partial(self._answered, call, started))
 
     def _take(self) -> _Call:
-        """Up to 256 sends as one call, those of one conversation together and in order."""
+        """Up to 256 sends, of about 1 MiB, as one call; those of one conversation together and in order."""
         runs: dict[Place, _Run] = {}
         queue = self._queue
-        taken = 0
-        while queue and taken < CALL_SENDS:
+        taken, size = 0, 0
+        while queue and taken < CALL_SENDS and size < CALL_BYTES:
             waiting = queue.popleft()
             send, place = waiting.send, waiting.place
+            self._queued_bytes -= len(send.tail)
             if send.sink.expired:
                 continue
             taken += 1
+            size += len(send.tail)
             run = runs.get(place)
             if run is None:
                 run = runs[place] = _Run(place)
@@ -225,6 +236,7 @@ class GroupCommit:
     def _again(self, sends: Sequence[_Waiting]) -> None:
         """Puts sends that were not executed back in their old order and waits for what is in flight."""
         self._stalled = True
+        self._queued_bytes += sum(len(waiting.send.tail) for waiting in sends)
         self._queue = deque(sorted((*sends, *self._queue), key=lambda waiting: waiting.number))
 
     def _reload(self) -> None:

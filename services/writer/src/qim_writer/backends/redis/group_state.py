@@ -21,7 +21,7 @@ from qim_writer.backends.redis.store import (
     RedisStore,
 )
 from qim_writer.domain.policy import Policy, PolicyChange
-from qim_writer.storage import Conversation, GroupSnapshot, IdempotencyKey, StateRecord
+from qim_writer.storage import AgeCut, Conversation, GroupSnapshot, IdempotencyKey, StateRecord
 
 _SNAPSHOT: Final = struct.Struct(">6s6sI6s6sI6s")
 _RECORD: Final = struct.Struct(">B6s6s6sB")
@@ -43,7 +43,10 @@ class RedisGroupStateStore:
         """See the Protocol."""
         place = self._store.place(conversation.tenant, conversation.id)
         bucket = self._store.buckets[place.bucket]
-        entry = await self._store.run(place.instance, STORED_ANSWER, (bucket.meta, *bucket.idem), (key.field,))
+        args = (key.field, key.time_ms)
+        status, entry = await self._store.run(place.instance, STORED_ANSWER, (bucket.meta, *bucket.idem), args)
+        if status != Status.OK:
+            raise refusal(status)
         if entry is None:
             return None
         if entry[:_DIGEST] != key.digest:
@@ -71,7 +74,7 @@ class RedisGroupStateStore:
         """See the Protocol."""
         place = self._store.place(group.tenant, group.id)
         bucket, k = self._store.buckets[place.bucket], place.keys
-        keys = (k.grpmeta, k.grplog, k.msgcseq, bucket.meta, bucket.dispatch, *bucket.idem)
+        keys = (k.grpmeta, k.grplog, k.msgcseq, bucket.meta, bucket.dispatch, *bucket.idem, bucket.untrimmed)
         identity: tuple[Argument, ...] = (b"", b"", 0) if key is None else (key.field, key.digest, key.time_ms)
         args = (*identity, place.scope, upto, maker, policy.pack(), self._store.retention_ms)
         return await self._snapshot_of(place.instance, RAISE_FLOOR, keys, args)
@@ -126,27 +129,33 @@ class RedisGroupStateStore:
     async def trim(self, conversation: Conversation) -> bool:
         """See the Protocol."""
         place = self._store.place(conversation.tenant, conversation.id)
-        k = place.keys
+        bucket, k = self._store.buckets[place.bucket], place.keys
         trimmed = await self._store.instances[place.instance].call("HGET", k.grpmeta, "trimmed")
         segment = sender_segment(int(trimmed or 0) + 1)
-        keys = (k.grpmeta, k.msgrec, k.msgts, k.msgsnd(segment))
-        upto, floor = await self._store.run(place.instance, TRIM_RECORDS, keys, (segment,))
+        keys = (k.grpmeta, k.msgrec, k.msgts, k.msgsnd(segment), bucket.untrimmed, k.msgcseq)
+        upto, floor = await self._store.run(place.instance, TRIM_RECORDS, keys, (segment, place.scope))
         return bool(upto < floor)
 
     async def retained_groups(self, bucket: int) -> list[Conversation]:
         """See the Protocol."""
-        instance = self._store.topology.instance_of(bucket)
-        scopes = await self._store.instances[instance].call("SMEMBERS", self._store.buckets[bucket].retained)
+        return await self._conversations(bucket, self._store.buckets[bucket].retained)
+
+    async def untrimmed_groups(self, bucket: int) -> list[Conversation]:
+        """See the Protocol."""
+        return await self._conversations(bucket, self._store.buckets[bucket].untrimmed)
+
+    async def _conversations(self, bucket: int, key: str) -> list[Conversation]:
+        scopes = await self._store.instances[self._store.topology.instance_of(bucket)].call("SMEMBERS", key)
         found = (_SCOPE.unpack(scope) for scope in sorted(scopes))
         return [Conversation(TenantId(tenant), ConversationId(conversation)) for tenant, conversation in found]
 
-    async def newest_seq_before(self, group: Conversation, time_ms: int) -> tuple[int, Policy] | None:
+    async def age_cut(self, group: Conversation, time_ms: int) -> AgeCut | None:
         """See the Protocol."""
         place = self._store.place(group.tenant, group.id)
         k = place.keys
         keys = (k.grpmeta, k.msgts, k.msgrec, k.msgcseq)
-        seq, policy = await self._store.run(place.instance, RETENTION_FLOOR, keys, (time_ms,))
-        return None if policy is None else (int(seq), Policy.unpack(policy))
+        seq, floor, policy = await self._store.run(place.instance, RETENTION_FLOOR, keys, (time_ms,))
+        return None if policy is None else AgeCut(int(seq), int(floor), Policy.unpack(policy))
 
 
 def _record(entry: list[Any]) -> StateRecord:

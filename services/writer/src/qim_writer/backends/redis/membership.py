@@ -67,10 +67,12 @@ def _change(entry: list[Any]) -> Change:
 
 
 def _facts(row: list[Any]) -> Facts | None:
-    version, revision, generation, policy, count, floor, created, concerned, before, current, older, head = row
+    version, revision, generation, policy, count, floor, created, concerned, before, *rest = row
+    removed, removed_ms, current, older, head = rest
     if version is None:
         return None
     head = int(head or 0)
+    newest = int(before) if int(concerned) == head else head
     return Facts(
         version=int(version),
         revision=int(revision),
@@ -80,7 +82,8 @@ def _facts(row: list[Any]) -> Facts | None:
         floor=int(floor),
         created_ms=int(created),
         head=head,
-        newest_broadcast=int(before) if int(concerned) == head else head,
+        newest_broadcast=newest,
+        newest_broadcast_ms=int(removed_ms) if int(removed or 0) == newest > 0 else None,
         person=None if current is None else unpack_person(current, older),
     )
 

@@ -22,7 +22,7 @@ UNREAD_SEQS_PER_CALL: Final = 32_768
 """At most this many seqs of sender columns per script call: half of what storage.md allows, because its 2.2 ms at worst
 were 2.8 on another machine."""
 
-_CONTROL: Final = struct.Struct(">6s6sB")
+_CONTROL: Final = struct.Struct(">6s6sB6s")
 
 
 class RedisMessageStore:
@@ -66,7 +66,7 @@ class RedisMessageStore:
         )
         return [
             ControlEvent(int.from_bytes(seq, "big"), int.from_bytes(version, "big"), Audience(audience))
-            for seq, version, audience in map(_CONTROL.unpack, members)
+            for seq, version, audience, _ in map(_CONTROL.unpack, members)
         ]
 
     async def event(self, conversation: Conversation, seq: int) -> Event | None:
@@ -75,8 +75,8 @@ class RedisMessageStore:
         found = await self._store.instances[place.instance].call("ZRANGE", place.keys.msgctl, seq, seq, "BYSCORE")
         if not found:
             return None
-        _, version, audience = _CONTROL.unpack(found[0])
-        return Event(int.from_bytes(version, "big"), Audience(audience))
+        _, version, audience, time_ms = _CONTROL.unpack(found[0])
+        return Event(int.from_bytes(version, "big"), Audience(audience), int.from_bytes(time_ms, "big"))
 
     async def events(self, conversation: Conversation, after: int, limit: int) -> list[Change]:
         """See the Protocol."""
@@ -85,22 +85,22 @@ class RedisMessageStore:
             "ZRANGE", place.keys.msgctl, f"({after}", "+inf", "BYSCORE", "LIMIT", 0, limit
         )
         known = [_CONTROL.unpack(member) for member in members]
-        seqs = [int.from_bytes(seq, "big") for seq, _, _ in known]
+        seqs = [int.from_bytes(seq, "big") for seq, _, _, _ in known]
         records = {record.seq: record for record in await self.records(conversation, seqs)}
         events = []
-        for seq, (_, version, _) in zip(seqs, known, strict=True):
+        for seq, (_, version, _, time_ms) in zip(seqs, known, strict=True):
             record = records.get(seq)
             made = int.from_bytes(version, "big")
             if record is None:
-                events.append(Change(made, None, seq, 0, b"", ()))
+                events.append(Change(made, None, seq, int.from_bytes(time_ms, "big"), b"", ()))
             else:
                 op, actor, people = parse_control_body(record.tail.body)
                 events.append(Change(made, op, seq, record.time_ms, actor, people))
         return events
 
     async def unread(self, tenant: TenantId, spans: Sequence[tuple[ConversationId, UnreadSpan, bytes]]) -> list[int]:
-        """See the Protocol. Counted from the sender column, in calls of at most UNREAD_SEQS_PER_CALL; those of one instance
-        go one after another, so that it serves others in between."""
+        """See the Protocol. Counted from the sender column, in calls of at most UNREAD_SEQS_PER_CALL; those of one
+        instance go one after another, so that it serves others in between."""
         counts = [max(span.upper - span.lower, 0) for _, span, _ in spans]
         calls: dict[int, list[_Stretches]] = {}
         filling: dict[int, _Stretches] = {}

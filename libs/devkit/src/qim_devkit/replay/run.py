@@ -1,0 +1,112 @@
+"""One replay: a suite of its own, the import, a look through everybody's eyes, the comparison."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from qim_client import GatewayClient, GroupSettings, OperatorClient, actor
+from qim_client.names import group_id, user_id
+from qim_client.services import Services
+from qim_common.ids import ConversationId, TenantId
+from qim_devkit.importing.cursor import CursorFile
+from qim_devkit.importing.importer import CALL_SECONDS, Importer
+from qim_devkit.importing.lines import Person, survey
+from qim_devkit.importing.plan import Plan, take_up
+from qim_devkit.importing.progress import Bar
+from qim_devkit.replay.answers import OWNER, Difference, PersonAnswers, differences
+from qim_devkit.replay.sights import Eyes
+from qim_devkit.suite import Suite
+
+TENANT: Final = TenantId(1)
+GROUP: Final = "replay"
+WHOLE_GROUP: Final = {"QIM_MEMBERSHIP_EVENT_BROADCAST_MAX_MEMBERS": "100000"}
+"""The answers are those of a room in which every event reaches the whole group."""
+
+AT_ONCE: Final = 8
+"""People looked through at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay found: the values that differ, how many were compared, and what the import did."""
+
+    differences: tuple[Difference, ...]
+    compared: int
+    done: int
+    refused: int
+
+
+def name_of(person: Person) -> str:
+    """The name of a person of the history; its number or text is what the answers call it."""
+    return f"{GROUP}-{person}"
+
+
+async def replay(
+    directory: Path,
+    trace: Path,
+    expected: Mapping[str, PersonAnswers],
+    settings: GroupSettings,
+    console: Console,
+    step: Callable[[str], None] = lambda text: None,
+) -> Replayed:
+    """Import `trace` into a new suite below `directory` and compare.
+
+    Raises ImportFileError, ImportStoppedError, NotListedError, SuiteError, ValkeyStartError, ValkeyNotAvailable, and
+    the QimError of a call that is refused.
+    """
+    step(f"Reading {trace}")
+    history = survey(trace)
+    step("Starting the suite")
+    async with Suite(directory / "suite", tenants=(int(TENANT),), env_overrides=WHOLE_GROUP) as suite:
+        gateway = GatewayClient(
+            suite.addresses["writer"], suite.addresses["session"], suite.gateway_files(), timeout=CALL_SECONDS
+        )
+        operator = OperatorClient(suite.addresses["admin"], suite.operator_files(), TENANT, timeout=CALL_SECONDS)
+        group, owner = group_id(GROUP), user_id(name_of(OWNER))
+        async with gateway, operator:
+            step(f"Importing {history.lines:,} lines")
+            plan = Plan(int(TENANT), GROUP, name_of(OWNER), settings)
+            with CursorFile(directory / "cursor.json") as file:
+                cursor = take_up(file, plan, trace, history, renew_ids=False)
+                with Bar(console, trace.name, history.lines, 0) as bar:
+                    importer = Importer(
+                        gateway,
+                        operator,
+                        file,
+                        cursor,
+                        tenant=TENANT,
+                        group=group,
+                        user_of=lambda person: user_id(name_of(person)),
+                        answered=bar.answered,
+                    )
+                    cursor = await importer.run(trace, history, owner, settings)
+            step(f"Looking through the eyes of {len(expected)} people")
+            found = await _look(suite, operator, group, expected)
+    wrong = [line for person, right in expected.items() for line in differences(person, right, found[person])]
+    values = len(expected) * len(PersonAnswers.__slots__)
+    return Replayed(tuple(wrong), values, cursor.done, cursor.refused)
+
+
+async def _look(
+    suite: Suite, operator: OperatorClient, group: ConversationId, people: Iterable[str]
+) -> dict[str, PersonAnswers]:
+    services = Services(
+        suite.addresses["writer"], suite.addresses["session"], suite.gateway_files(), timeout=CALL_SECONDS
+    )
+    at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def one(person: str) -> tuple[str, PersonAnswers]:
+        async with at_once:
+            eyes = Eyes(services, operator, actor(TENANT, user_id(name_of(person))), group)
+            return person, await eyes.look()
+
+    try:
+        return dict(await asyncio.gather(*map(one, people)))
+    finally:
+        await services.close()
