@@ -17,7 +17,7 @@ from qim_common.errors import (
     PermissionDenied,
     QimError,
 )
-from qim_common.ids import ConversationId, TenantId, UserId, group_conversation_id, uuid7
+from qim_common.ids import ConversationId, TenantId, UserId, group_conversation_id
 from qim_writer.commands.history import Direction
 from qim_writer.domain.policy import LeaverHistory
 
@@ -277,43 +277,3 @@ async def test_somebody_whose_history_was_revoked_gets_permission_denied(chat: C
     for call in (chat.authorization.history(acting(BEN), group), chat.read(BEN, group)):
         with pytest.raises(PermissionDenied):
             await call
-
-
-async def test_a_batch_above_the_limit_is_refused_whole(chat: Chat) -> None:
-    """Clause: MemberLimitExceeded refuses the whole batch, never a part of it: nobody of it is added, no seq and no
-    version is taken, and a batch that fits is taken afterwards."""
-    group = await chat.create(ANA, BEN, member_limit=4)
-    with pytest.raises(MemberLimitExceeded):
-        await chat.add(group, CARA, DAN, EVE)
-    assert set(await chat.present(ANA, group)) == {ANA, BEN}
-    assert (await chat.version(group), await chat.head(group)) == (1, 0)
-    assert (await chat.add(group, CARA, DAN)).count == 4
-    with pytest.raises(MemberLimitExceeded):
-        await chat.create(ANA, BEN, CARA, DAN, EVE, group_id=RAW, member_limit=4)
-    with pytest.raises(PermissionDenied):
-        await chat.present(ANA, RAW)
-
-
-async def test_of_two_batches_at_the_limit_exactly_one_wins(backend: Backend, chat: Chat) -> None:
-    """Clause: MemberLimitExceeded refuses the whole batch: also from two writers at once, which do not queue behind
-    each other."""
-    other = Chat(backend.stores)
-    for _ in range(5):
-        group = await chat.create(ANA, member_limit=4)
-        results = await asyncio.gather(
-            chat.add(group, BEN, CARA, DAN), other.add(group, EVE, user(6), user(7)), return_exceptions=True
-        )
-        assert sum(isinstance(result, MemberLimitExceeded) for result in results) == 1
-        won = {BEN, CARA, DAN} if isinstance(results[1], MemberLimitExceeded) else {EVE, user(6), user(7)}
-        assert set(await chat.present(ANA, group)) == {ANA, *won}
-
-
-async def test_a_refused_change_leaves_no_trace_and_may_be_tried_again(chat: Chat) -> None:
-    """Errors are refusals: the same request id is judged anew once there is room (contracts.md, "Idempotency")."""
-    group = await chat.create(ANA, BEN, member_limit=2)
-    request_id = uuid7()
-    with pytest.raises(MemberLimitExceeded):
-        await chat.add(group, CARA, request_id=request_id)
-    await chat.remove(group, BEN)
-    added = await chat.add(group, CARA, request_id=request_id)
-    assert (added.changed, added.seq) == (1, 2)

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from tests.model.lanes import Lane, draw_id, settings_of
+from tests.model.lanes import Lane
+from tests.model.moves import draw_id, settings_of
 from tests.model.world import World
 
 LANES = 5

@@ -11,6 +11,7 @@ from typing import Self
 from tests.support.valkey import require_valkey
 
 from qim.membership.v1 import membership_pb2, membership_pb2_grpc
+from qim.writer.v1 import internal_pb2_grpc
 from qim_client.actor import ActorClient
 from qim_client.gateway import GatewayClient
 from qim_client.operators import OperatorClient
@@ -51,6 +52,7 @@ class World:
             suite.addresses["writer"], TlsFiles(session.cert, session.key, (session.ca,)), options=()
         )
         self._membership = self._channels.stub(membership_pb2_grpc.GroupMembershipStub)
+        self.internal = self._channels.stub(internal_pb2_grpc.InternalStub)
 
     def person(self, user: UserId) -> ActorClient:
         """The calls of one end user."""

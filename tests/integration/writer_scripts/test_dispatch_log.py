@@ -13,6 +13,7 @@ from qim_common.ids import (
     ConversationId,
     MembershipOp,
     direct_conversation_id,
+    group_conversation_id,
     membership_event_message_id,
     parse_control_body,
 )
@@ -158,10 +159,11 @@ async def test_a_direct_conversation_begins_with_its_state_entry(stores: RedisSt
 
 
 async def test_runs_of_conversations_of_one_bucket_stand_in_one_entry(stores: RedisStores, chat: Chat) -> None:
-    made = [await chat.create(ANA) for _ in range(40)]
-    first = made[0]
-    made += [await chat.create(ANA) for _ in range(400)]
-    neighbour = next(group for group in made[1:] if stores.bucket(group) == stores.bucket(first))
+    numbers = (group_conversation_id(number.to_bytes(16, "big")) for number in range(1, 5000))
+    first = await chat.create(ANA, group_id=next(numbers))
+    neighbour = await chat.create(
+        ANA, group_id=next(each for each in numbers if stores.bucket(each) == stores.bucket(first))
+    )
     await chat.outcomes((ANA, first, {}), (ANA, neighbour, {}), (ANA, first, {}))
     (own,), (others,) = await message_blocks(stores, first), await message_blocks(stores, neighbour)
     assert [item.seq for item in own.items] == [1, 2]

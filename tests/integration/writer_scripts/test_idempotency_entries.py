@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.support.chat import ANA, BEN, CARA, Chat
+from tests.support.chat import ANA, BEN, CARA, DAN, Chat
 from tests.support.redis_stores import RedisStores
 
 from qim_common.errors import IdempotencyKeyReused, QimError, RequestTooOld
@@ -125,6 +125,17 @@ async def test_the_call_that_rotates_still_finds_the_answer(stores: RedisStores,
     assert await do(chat, request_id) == first
 
 
+async def test_an_older_answer_is_found_before_a_plan_is_refused(stores: RedisStores, chat: Chat) -> None:
+    await chat.create(ANA, BEN, group_id=GROUP, member_limit=3)
+    request_id = uuid7()
+    first = await chat.add(GROUP, CARA, request_id=request_id)
+    await make_due(stores)
+    await chat.remove(GROUP, CARA)
+    await chat.add(GROUP, DAN)
+    assert (await rotation(stores))["g"] == 1
+    assert await chat.add(GROUP, CARA, request_id=request_id) == first
+
+
 @pytest.mark.parametrize("do", [*CHANGES, creates])
 async def test_what_two_rotations_dropped_is_too_old_and_not_executed(stores: RedisStores, chat: Chat, do: Do) -> None:
     if do is not creates:
@@ -198,7 +209,7 @@ async def test_too_old_is_said_before_a_refusal_that_would_deny_what_happened(st
     old = id_of(await stores.now_ms() - 30 * DAY_MS)
     await chat.add(GROUP, CARA, request_id=old)
     await chat.remove(GROUP, CARA)
-    await chat.add(GROUP, b"\x10" * 16)  # type: ignore[arg-type]
+    await chat.add(GROUP, DAN)
     for key in stores.bucket(GROUP).idem:
         await stores.call("DEL", key)
     await stores.call("HSET", stores.bucket(GROUP).meta, "low", await stores.now_ms())

@@ -1,7 +1,7 @@
 """One pipelined connection to a Redis instance: the hiredis parser on a bare asyncio Protocol.
 
 The commit path makes one script call for up to 256 sends (storage.md, "Speed"), and the client's CPU per call counts:
-this costs a few microseconds where redis-py's asyncio client takes ten times as much (bench/redis_connection.py).
+this costs a few microseconds where redis-py's asyncio client takes ten times as much (bench/connection.py).
 
 Rules that callers rely on:
 

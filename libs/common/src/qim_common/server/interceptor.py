@@ -44,6 +44,13 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Body: TypeAlias = "Callable[[Any, Context], Awaitable[Any]]"
 
+_TOO_SLOW: Final = (
+    "what this call waits for did not answer in time; it may have been carried out, retry with the same id"
+)
+_ANSWER_SECONDS: Final = 0.1
+_ANSWER_SHARE: Final = 0.1
+"""How long before the caller's deadline a call is ended, so that the answer still arrives."""
+
 _STREAM_AGED: Final = "the stream reached its maximum age; call again"
 _MALFORMED: Final = object()
 _UNANSWERED: Final = frozenset((grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED))
@@ -119,6 +126,8 @@ class QimInterceptor(grpc.aio.ServerInterceptor):
         body = _streaming_body(inner) if handler.response_streaming else _unary_body(inner)
         if handler.response_streaming and not handler.request_streaming:
             body = self._aged(body)
+        elif shape.unary:
+            body = _in_time(body)
 
         async def serve(request: Any, context: Context) -> Any:
             return await self._serve(shape, body, request, context)
@@ -235,6 +244,25 @@ def _streaming_body(inner: Callable[[Any, Context], Any]) -> Body:
                     await context.write(answer)
         else:
             await answers
+
+    return run
+
+
+def _in_time(body: Body) -> Body:
+    """Ends a call by name shortly before its caller would give up on it (design.md invariant 13)."""
+
+    async def run(request: Any, context: Context) -> Any:
+        remaining = context.time_remaining()
+        if remaining is None:
+            return await body(request, context)
+        limit = asyncio.timeout(remaining - min(_ANSWER_SECONDS, remaining * _ANSWER_SHARE))
+        try:
+            async with limit:
+                return await body(request, context)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise BackendUnavailable(message=_TOO_SLOW) from None
 
     return run
 

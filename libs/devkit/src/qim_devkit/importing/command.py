@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -60,7 +61,7 @@ def import_history(
     """Replay a history of joins, leaves and messages into a new group; run it again to resume."""
     session: Session = context.obj
     plan = _plan(session, file, group, owner, newcomer, rejoin, leaver)
-    path = cursor or session.directory / "imports" / f"{plan.group}.json"
+    path = cursor or session.directory / "imports" / f"{quote(plan.group, safe='')}.json"
     try:
         history = survey(file)
         with CursorFile(path) as opened:
@@ -107,7 +108,9 @@ def _plan(
     except InvalidArgument as error:
         raise typer.BadParameter(error.message) from None
     settings = GroupSettings(newcomer=policy, last_n=last_n, rejoin=rejoin.history, leaver=leaver.history)
-    return Plan(session.tenant, name, owner or f"{name}-owner", settings)
+    owner = owner or f"{name}-owner"
+    session.user(owner)
+    return Plan(session.tenant, name, owner, settings)
 
 
 async def _import(

@@ -1,8 +1,8 @@
 """Carries a history out, line by line, through the public API, and remembers durably how far it has come.
 
 A line is answered when it was carried out or refused. Then the cursor moves, and while its file becomes durable the
-next line may already be on its way: repeating an accepted line has no second effect, its id is the same. After a refusal
-nothing goes on before the cursor is durable, because a refused line would be judged anew, and perhaps differently.
+next line may already be on its way: repeating an accepted line has no second effect, its id is the same. After a
+refusal nothing goes on before the cursor is durable: a refused line would be judged anew, and perhaps differently.
 """
 
 from __future__ import annotations
