@@ -170,21 +170,22 @@ async def _reads(store: RedisStore, timed: TimedInstance, group: _Group) -> None
 
 
 async def _unread(store: RedisStore, timed: TimedInstance) -> None:
-    """Two senders who take turns: every second seq is one's own, the worst case of the search."""
+    """The two worst cases: nobody but oneself has written, and two people who take turns."""
     messages = RedisMessageStore(store)
-    conversation = ConversationId(b"\x02" + uuid7()[1:])
-    place = store.place(TENANT, conversation)
     one, other = b"\0\0\1", b"\0\0\2"
     segments = max(SPANS) // SENDER_SEGMENT + 2
     head = segments * SENDER_SEGMENT
-    for segment in range(segments):
-        await store.instances[0].call("SET", place.keys.msgsnd(segment), (one + other) * (SENDER_SEGMENT // 2))
-    for span in SPANS:
-        with timed.situation(f"unread, {span:,} seqs"):
-            for start in range(_UNREAD_ROUNDS if span <= SENDER_SEGMENT else 1):
-                lower = head - span - 2 * start
-                (unread,) = await messages.unread(TENANT, [(conversation, UnreadSpan(lower, lower + span), one)])
-                assert unread == span // 2
+    for name, column in (("alone", one * SENDER_SEGMENT), ("two senders", (one + other) * (SENDER_SEGMENT // 2))):
+        conversation = ConversationId(b"\x02" + uuid7()[1:])
+        place = store.place(TENANT, conversation)
+        for segment in range(segments):
+            await store.instances[0].call("SET", place.keys.msgsnd(segment), column)
+        for span in SPANS:
+            with timed.situation(f"unread, {name}, {span:,} seqs"):
+                for start in range(_UNREAD_ROUNDS if span <= SENDER_SEGMENT else 1):
+                    lower = head - span - 2 * start
+                    (unread,) = await messages.unread(TENANT, [(conversation, UnreadSpan(lower, lower + span), one)])
+                    assert unread == (0 if name == "alone" else span // 2)
 
 
 def _people(count: int) -> list[UserId]:

@@ -4,19 +4,24 @@ be registered here with the test that compares it with the reference model."""
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 
-from qim.admin.v1 import admin_pb2
+import qim
 from qim.common.v1 import types_pb2
-from qim.membership.v1 import membership_pb2
-from qim.session.v1 import session_pb2, session_pb2_grpc
-from qim.writer.v1 import group_control_pb2, internal_pb2, writer_pb2
+from qim.session.v1 import session_pb2_grpc
 from qim_session.handlers.session import SessionHandler
 
-FILES = (admin_pb2, membership_pb2, session_pb2, group_control_pb2, internal_pb2, writer_pb2)
+FILES = [
+    importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(qim.__path__, "qim.")
+    if module.name.endswith("_pb2")
+]
 MESSAGE_DATA = {types_pb2.Message.DESCRIPTOR.full_name, types_pb2.SeqRange.DESCRIPTOR.full_name}
 TELLING_FIELDS = {"unread_count", "visible"}
 """Fields that are no message and say something about messages nevertheless."""
@@ -43,14 +48,15 @@ NOT_BUILT = {"qim.session.v1.Session.SetConversationFlags", "qim.session.v1.Sess
 """Methods of the session service that answer UNIMPLEMENTED: nothing to watch yet."""
 
 
-def methods() -> list[MethodDescriptor]:
-    return [
-        method for file in FILES for service in file.DESCRIPTOR.services_by_name.values() for method in service.methods
-    ]
+def methods() -> Iterator[MethodDescriptor]:
+    for file in FILES:
+        for service in file.DESCRIPTOR.services_by_name.values():
+            yield from service.methods
 
 
-def tells_of_messages(answer: Descriptor, seen: frozenset[str] = frozenset()) -> bool:
+def tells_of_messages(answer: Descriptor | None, seen: frozenset[str] = frozenset()) -> bool:
     """Whether a response holds message data, however deep."""
+    assert answer is not None
     if answer.full_name in MESSAGE_DATA:
         return True
     if answer.full_name in seen:

@@ -14,7 +14,6 @@ from tests.support.valkey import require_valkey
 
 from qim_client import GatewayClient, GroupSettings, Message, OperatorClient
 from qim_client.names import user_id
-from qim_client.retry import RetryPolicy
 from qim_common.errors import Reason
 from qim_common.ids import ConversationId, TenantId, UserId, uuid7
 from qim_devkit.importing.cursor import Cursor, CursorFile
@@ -38,12 +37,9 @@ class Room:
     """One history, its group, and the clients; each test has its own people."""
 
     def __init__(self, suite: Suite, directory: Path) -> None:
-        policy = RetryPolicy(max_attempts=1)
         writer = suite.addresses["writer"]
-        self.gateway = GatewayClient(writer, writer, suite.gateway_files(), timeout=10.0, policy=policy)
-        self.operator = OperatorClient(
-            suite.addresses["admin"], suite.operator_files(), TENANT, timeout=10.0, policy=policy
-        )
+        self.gateway = GatewayClient(writer, writer, suite.gateway_files(), timeout=10.0)
+        self.operator = OperatorClient(suite.addresses["admin"], suite.operator_files(), TENANT, timeout=10.0)
         self.group = ConversationId(b"\x02" + uuid7()[1:])
         self.history = directory / "room.jsonl"
         self.cursor_path = directory / "cursor.json"

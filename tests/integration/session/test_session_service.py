@@ -287,8 +287,8 @@ async def test_what_comes_later_answers_unimplemented(suite: Suite, person: Pers
     actor = ((ACTOR_KEY, person().actor.to_message().SerializeToString()),)
     try:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await channels.stub(SessionStub).GetTotalUnread(
-                session_pb2.GetTotalUnreadRequest(), metadata=actor, timeout=5.0
+            await channels.stub(SessionStub).SetConversationFlags(
+                session_pb2.SetConversationFlagsRequest(), metadata=actor, timeout=5.0
             )
     finally:
         await channels.close()

@@ -133,7 +133,7 @@ class MembershipEvent:
 class MembershipChange:
     """One change of a group's members: the version that it made, its seq and whom it changed.
 
-    `op` None: the event lies below the floor and its record was removed; nobody is named, and `time_ms` is 0. `actor`
+    `op` None: the event lies below the floor and its record was removed, and nobody is named. `actor`
     None: an operator.
     """
 

@@ -25,9 +25,9 @@ PRINCIPAL_KEY: Final = "qim-principal-bin"
 SPIFFE_KEY: Final = "peer_spiffe_id"
 """Key of the auth context; gRPC sets it only for a certificate with exactly one URI SAN that is a SPIFFE id."""
 
-PRINCIPAL_NAME_MAX: Final = 128
 _SPIFFE_MAX: Final = 2048
 _SPIFFE: Final = re.compile(r"spiffe://([a-z0-9._-]{1,255})/qim/([a-z]+)/([A-Za-z0-9._-]{1,128})")
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class Role(StrEnum):
@@ -149,8 +149,8 @@ def parse_principal(raw: bytes) -> Principal:
     kind = _KIND_FROM_WIRE.get(message.kind)
     if kind is None:
         raise InvalidArgument(f"{PRINCIPAL_KEY}.kind", "must be OPERATOR or BACKEND")
-    if not 1 <= len(message.name) <= PRINCIPAL_NAME_MAX:
-        raise InvalidArgument(f"{PRINCIPAL_KEY}.name", f"must have 1 to {PRINCIPAL_NAME_MAX} characters")
+    if _NAME.fullmatch(message.name) is None:
+        raise InvalidArgument(f"{PRINCIPAL_KEY}.name", "must be a certificate's name: 1 to 128 of A-Z, a-z, 0-9, '._-'")
     tenant = parse_tenant(message.tenant_id, f"{PRINCIPAL_KEY}.tenant_id")
     initiator = None
     if message.initiator:

@@ -82,7 +82,7 @@ class InternalPrincipal(_message.Message):
     INITIATOR_FIELD_NUMBER: _builtins.int
     kind: Global___InternalPrincipal.Kind.ValueType
     name: _builtins.str
-    """The certificate's name, 1 to 128 characters."""
+    """The certificate's name: 1 to 128 of A-Z, a-z, 0-9, ".", "_", "-"."""
     tenant_id: _builtins.int
     """The tenant in which this call acts; not 0."""
     initiator: _builtins.bytes

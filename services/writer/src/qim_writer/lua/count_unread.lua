@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Counts what does not count as unread in stretches of seqs: control messages and the person's own, without reading a
--- message (design.md invariant 7). The caller keeps the stretches of one call below 65,536 seqs in all.
+-- message (design.md invariant 7). The caller bounds the seqs of one call.
 --
 -- KEYS   for each stretch: msgctl, msgsnd:k
 -- ARGV   for each stretch: first seq and last seq (both in segment k), the person's ordinal (3 bytes)
