@@ -16,6 +16,7 @@ from rich.console import Console
 from bench.baseline import Baseline, baseline
 from bench.commit import CommitReport, CommitTimes, commit
 from bench.connection import connection
+from bench.large_groups import LargeGroups, large_groups
 from bench.redis_load import RedisFigures
 from bench.report import Report
 from bench.rig import BODY_BYTES, LoadOptions, Shape
@@ -92,6 +93,16 @@ def connection_command(quick: Quick = False, output: Format = Output.TABLE) -> N
     _finish(measure, output)
 
 
+@app.command("groups")
+def groups_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
+    """Groups of 100,000 and long unread spans: how long each script call holds the instance."""
+
+    async def measure() -> Report:
+        return Report(LoadOptions(), groups=await _groups(quick=quick))
+
+    _finish(measure, output)
+
+
 @app.command("all")
 def all_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
     """Everything (the default)."""
@@ -104,6 +115,7 @@ def all_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
             commit=await _commit(SHAPES, options, _times(10_000, 30, quick=quick)),
             script=await _script(quick=quick),
             connection=await connection(quick=quick),
+            groups=await _groups(quick=quick),
         )
 
     _finish(measure, output)
@@ -141,6 +153,11 @@ async def _commit(shapes: tuple[Shape, ...], options: LoadOptions, times: Commit
 async def _script(*, quick: bool) -> list[RedisFigures]:
     _tell("the send script alone")
     return await script(12_800 if quick else 102_400)
+
+
+async def _groups(*, quick: bool) -> LargeGroups:
+    _tell("large groups")
+    return await large_groups(quick=quick)
 
 
 def _tell(what: str) -> None:

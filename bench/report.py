@@ -19,6 +19,7 @@ from bench.baseline import Baseline
 from bench.commit import CommitReport, carries
 from bench.connection import ClientCost
 from bench.figures import Latency, histogram_quantile
+from bench.large_groups import SMALL, LargeGroups
 from bench.redis_load import RedisFigures
 from bench.rig import LoadOptions, Measured
 
@@ -35,6 +36,7 @@ class Report:
     commit: Sequence[CommitReport] | None = None
     script: Sequence[RedisFigures] | None = None
     connection: Sequence[ClientCost] | None = None
+    groups: LargeGroups | None = None
 
     @property
     def faults(self) -> list[str]:
@@ -63,6 +65,8 @@ class Report:
             parts.append(_redis_table("the send script alone", self.script))
         if self.connection:
             parts.append(_connection_table(self.connection))
+        if self.groups:
+            parts.append(_groups_table(self.groups))
         return parts
 
 
@@ -133,3 +137,19 @@ def _connection_table(costs: Sequence[ClientCost]) -> Table:
     for cost in costs:
         table.add_row(cost.client, *(f"{figure:.1f}" for figure in cost.cpu_us.values()))
     return table
+
+
+def _groups_table(groups: LargeGroups) -> RenderableType:
+    table = Table(title="large groups: a script call, on the instance", title_justify="left")
+    for column in ("script", "", "calls", "P50 ms", "max ms", "CPU P50 ms"):
+        table.add_column(column, justify="left" if column in ("script", "") else "right")
+    for row in groups.times:
+        figures = (f"{ms:.2f}" for ms in (row.median_ms, row.max_ms, row.cpu_ms))
+        table.add_row(row.script, row.situation, str(row.calls), *figures)
+    slowest = max(row.median_ms for row in groups.times)
+    growth = ", ".join(f"{change} {times:.2f}" for change, times in groups.growth.items())
+    lines = [
+        f"slowest median: {slowest:.2f} ms (bound: 5)",
+        f"CPU with {groups.members:,} members, as a multiple of that with {SMALL}: {growth}",
+    ]
+    return Group(table, *lines, "")

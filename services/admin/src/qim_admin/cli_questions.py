@@ -14,13 +14,12 @@ from qim_admin.cli_session import Output, Session
 from qim_admin.timeline import terminal
 from qim_admin.timeline.picture import picture
 from qim_admin.timeline.reading import Timeline, read_group, read_person
-from qim_admin.words import Line, settings_rows, stay_words, timeline_lines
+from qim_admin.words import settings_rows, stay_words, timeline_lines
 from qim_client import Explanation, OperatorClient
 from qim_client.presentation import as_json
 from qim_client.values import MAX_SEQ
-from qim_client.words import clock, counted
+from qim_client.words import counted
 from qim_common.ids import ConversationId, UserId
-from qim_common.records import StateChange
 
 GroupOption = Annotated[str, typer.Option("--group", metavar="GROUP", help="The group's id.")]
 
@@ -76,7 +75,7 @@ def timeline(
 
 
 def _drawing(session: Session, found: Timeline, person: UserId | None, events: int) -> list[RenderableType]:
-    lines = _lines(session, found, person)
+    lines = timeline_lines(found.changes, found.state_entries, session.show_user)
     parts: list[RenderableType] = [Text(_title(session, found.group.group, person), style="bold"), Text(_facts(found))]
     if lines and events:
         parts += [Text(), terminal.events_table(lines, events)]
@@ -90,7 +89,7 @@ def _drawing(session: Session, found: Timeline, person: UserId | None, events: i
 
 
 def _picture(session: Session, found: Timeline, person: UserId | None, events: int) -> str:
-    lines = _lines(session, found, person)
+    lines = timeline_lines(found.changes, found.state_entries, session.show_user)
     notes = _notes(found, person, len(lines), events)
     if person is not None:
         (line,) = found.people
@@ -103,15 +102,6 @@ def _picture(session: Session, found: Timeline, person: UserId | None, events: i
         subtitle=_facts(found),
         notes=notes,
     )
-
-
-def _lines(session: Session, found: Timeline, person: UserId | None) -> list[Line]:
-    lines = timeline_lines(found.changes, found.state_entries, session.show_user)
-    first = found.state_entries[0].kind if found.state_entries else None
-    if person is None and first is not StateChange.CREATED:
-        # The log of changes begins after the creation, which only its time is known of.
-        lines.insert(0, Line("after 0", "r1", clock(found.group.created_at_ms), "created"))
-    return lines
 
 
 def _title(session: Session, group: ConversationId, person: UserId | None) -> str:

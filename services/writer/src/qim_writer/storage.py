@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from qim_common.errors import QimError
-from qim_common.ids import ConversationId, TenantId, UserId
+from qim_common.ids import ConversationId, TenantId, UserId, show
 from qim_common.records import Record, StateChange
 from qim_writer.domain.changes import ChangePlan, GroupState
 from qim_writer.domain.delivery import ControlEvent
@@ -259,6 +259,11 @@ class AgeCut:
     seq: int
     floor: int
     policy: Policy
+
+
+def maker_of_user(user: UserId) -> str:
+    """How an end user is noted as the maker of a change; the owner is that of a creation."""
+    return f"user:{show(user)}"
 
 
 class GroupStateStore(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qim_common.identity import Actor, Principal
-from qim_common.ids import ConversationId, TenantId, show
+from qim_common.ids import ConversationId, TenantId
 from qim_writer.domain.idempotency import RequestClass, content_digest, entry_field, id_time
-from qim_writer.storage import IdempotencyKey
+from qim_writer.storage import IdempotencyKey, maker_of_user
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Caller:
 
 def caller_of_actor(actor: Actor) -> Caller:
     """The end user as a caller."""
-    return Caller(actor.tenant, RequestClass.MEMBER, actor.user, f"user:{show(actor.user)}")
+    return Caller(actor.tenant, RequestClass.MEMBER, actor.user, maker_of_user(actor.user))
 
 
 def caller_of_principal(principal: Principal) -> Caller:

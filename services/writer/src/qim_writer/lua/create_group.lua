@@ -1,16 +1,18 @@
 #!lua
 -- Creates a group that does not exist (contract: create_group). Never adds a member to one that does.
 --
--- KEYS   grpmeta, grpcur, grpmem, meta, dispatch, memlog, idem0, idem1, idem2, retained
+-- KEYS   grpmeta, grpcur, grpmem, meta, dispatch, memlog, idem0, idem1, idem2, retained, grplog
 -- ARGV   [1] idempotency field, [2] digest (8 bytes), [3] id time in ms (0: none), [4] scope (tenant u64 and
 --        conversation), [5] people: each user and mailbox shard u16, the owner first, [6] policy, [7] big (0 or 1),
---        [8] retention of the dispatch log in ms, [9] 1 = the group has a retention by age
+--        [8] retention of the dispatch log in ms, [9] 1 = the group has a retention by age, [10] who made it
 -- Returns { status, answer }: answer = version u48, seq u48 (0), count u32, changed u16, time u48; else an empty string
 -- Status codes: qim_writer/backends/redis/status.py
 -- @include clock
 -- @include idempotency
 -- @include dispatch
+-- @include group_state
 local OK, REUSED, TOO_OLD, EXISTS = 0, 4, 5, 7
+local CREATED = 1
 local pack = struct.pack
 local call = redis.call
 local grpmeta, grpcur, grpmem, memlog = KEYS[1], KEYS[2], KEYS[3], KEYS[6]
@@ -39,10 +41,11 @@ end
 call('HSET', grpcur, unpack(stays))
 call('ZADD', grpmem, unpack(members))
 call('XADD', memlog, '*', 'e', scope .. pack('>I2', count) .. table.concat(users))
-local created = dispatch_block(BLOCK_STATE, scope, tonumber(ARGV[7]), 0, 1, 1, 0, 0, 1) .. pack('>BI4', 1, 0)
+local created = dispatch_block(BLOCK_STATE, scope, tonumber(ARGV[7]), 0, 1, 1, 0, 0, 1) .. pack('>BI4', CREATED, 0)
 local time = dispatch_append(KEYS[5], KEYS[4], created, now, tonumber(ARGV[8]))
 call('HSET', grpmeta, 'version', 1, 'revision', 1, 'generation', 0, 'count', count, 'policy', ARGV[6], 'floor', 0,
   'nord', count, 'chglow', 1, 'prevb', 0, 'cseq', 0, 'big', ARGV[7], 'created', time, 'ts', 0)
+log_change(KEYS[11], 1, CREATED, time, 1, 0, ARGV[10], ARGV[6])
 if ARGV[9] == '1' then call('SADD', KEYS[10], scope) end
 local answer = pack('>I6I6I4I2I6', 1, 0, count, count, time)
 call('HSET', current, ARGV[1], ARGV[2] .. answer)

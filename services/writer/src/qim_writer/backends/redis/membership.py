@@ -37,6 +37,7 @@ from qim_writer.storage import (
     IdempotencyKey,
     MembersPage,
     PlanFacts,
+    maker_of_user,
 )
 
 PAGE: Final = 1_000
@@ -104,7 +105,7 @@ class RedisMembershipStore:
         place = self._store.place(group.tenant, group.id)
         bucket, k = self._store.buckets[place.bucket], place.keys
         line = (k.grpmeta, k.grpcur, k.grpmem, bucket.meta, bucket.dispatch, bucket.memlog)
-        keys = (*line, *bucket.idem, bucket.retained)
+        keys = (*line, *bucket.idem, bucket.retained, k.grplog)
         args: tuple[Argument, ...] = (
             key.field,
             key.digest,
@@ -115,6 +116,7 @@ class RedisMembershipStore:
             int(big),
             self._store.retention_ms,
             int(policy.settings.retention_days > 0),
+            maker_of_user(people[0]),
         )
         status, answer = await self._store.run(place.instance, CREATE_GROUP, keys, args)
         if status != Status.OK:

@@ -19,8 +19,8 @@ from qim_writer.domain.visible import UnreadSpan
 from qim_writer.storage import Conversation
 
 UNREAD_SEQS_PER_CALL: Final = 24_576
-"""At most this many seqs of sender columns per script call, so that none takes 2.2 ms (storage.md), also where all of them
-are one's own: a hit costs up to 70 ns."""
+"""At most this many seqs of sender columns per script call, so that none takes 2.2 ms (storage.md), also where all of
+them are one's own: a hit costs up to 70 ns."""
 
 _CONTROL: Final = struct.Struct(">6s6sB6s")
 
