@@ -133,7 +133,7 @@ def default(
 
 
 def _times(rate: float, seconds: float, *, quick: bool) -> CommitTimes:
-    times = CommitTimes(rate=rate, seconds=seconds, warmup_seconds=2, closed_seconds=8, step_seconds=6)
+    times = CommitTimes(rate=rate, seconds=seconds, warmup_seconds=2, closed_seconds=6, step_seconds=5)
     if quick:
         return replace(
             times, seconds=min(seconds, 4), warmup_seconds=1, closed_seconds=2, step_seconds=1, steps=(0.9, 0.7, 0.5)
@@ -152,7 +152,7 @@ async def _commit(shapes: tuple[Shape, ...], options: LoadOptions, times: Commit
 
 async def _script(*, quick: bool) -> list[RedisFigures]:
     _tell("the send script alone")
-    return await script(12_800 if quick else 102_400)
+    return await script(12_800 if quick else 51_200)
 
 
 async def _groups(*, quick: bool) -> LargeGroups:

@@ -32,7 +32,7 @@ class CommitTimes:
     warmup_seconds: float
     closed_seconds: float
     step_seconds: float
-    steps: tuple[float, ...] = (0.95, 0.85, 0.75, 0.65, 0.5)
+    steps: tuple[float, ...] = (0.95, 0.8, 0.65, 0.5)
 
 
 @dataclass(frozen=True, slots=True)

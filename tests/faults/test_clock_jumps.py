@@ -1,5 +1,5 @@
 """The clock of an instance jumps, forwards and back, while it serves: no first answer is forgotten, nothing is executed
-twice, times do not fall and the logs keep what their readers need (docs/decisions/0006-clock-jumps.md)."""
+twice, times do not fall and the logs keep what their readers need (docs/decisions/0005-clock-jumps.md)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from qim_common.tls import TlsFiles
 from qim_devkit.suite import Suite
 
 TENANT = TenantId(1)
-SECONDS = 10.0
+SECONDS = 30.0
 PATIENT = RetryPolicy(max_attempts=200, longest_delay=0.2)
 """A restart of the writer must look like a slow answer."""
 

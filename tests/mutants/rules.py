@@ -152,8 +152,8 @@ CHANGES: Final = (
         "the last change decides who was a member at V, not the first",
         "invariant 3",
         _domain("members"),
-        "self._first.setdefault(entry, change.op)",
-        "self._first[entry] = change.op",
+        "if entry not in self._first:",
+        "if change.users:",
     ),
     Mutant(
         "the new owner need not be a member",

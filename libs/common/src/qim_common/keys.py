@@ -26,7 +26,7 @@ class BucketKeys:
 
     @cached_property
     def meta(self) -> str:
-        """Hash: generation of the idempotency entries and the stamps of its rotation."""
+        """Hash: generation of the idempotency entries, the stamps of its rotation, the marks of the dispatch log."""
         return f"{{b{self.bucket:03d}}}:meta"
 
     @cached_property

@@ -7,7 +7,6 @@ Prints each difference and closes with `N passed, N failed`, where N counts sing
 from __future__ import annotations
 
 import argparse
-import asyncio
 import re
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import uvloop
 from rich.console import Console
 
 from qim_client import GroupSettings, LeaverHistory, NewcomerPolicy, RejoinHistory
@@ -38,14 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     console = Console(stderr=True, highlight=False, markup=False)
     began = time.monotonic()
+
+    def step(text: str) -> None:
+        console.print(f"{text} ...")
+
     try:
         expected = read_answers(given.expect)
         with tempfile.TemporaryDirectory(prefix="qim-replay-") as directory:
-            found = asyncio.run(
-                replay(
-                    Path(directory), given.trace, expected, settings, console, lambda text: console.print(f"{text} ...")
-                )
-            )
+            found = uvloop.run(replay(Path(directory), given.trace, expected, settings, console, step))
     except (AnswersError, ImportFileError, SuiteError, ValkeyStartError, ValkeyNotAvailable) as error:
         print(f"replay: {error}", file=sys.stderr)
         return 2

@@ -1,5 +1,5 @@
 -- The instance's clock, which may jump in both directions. Whatever ends by age compares stored stamps, each step of
--- which one jump can take once (docs/decisions, "Clock jumps").
+-- which one jump can take once (docs/decisions/0005-clock-jumps.md).
 local function server_ms()
   local t = redis.call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)
