@@ -6,6 +6,7 @@ judges membership.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from blake3 import blake3
@@ -14,6 +15,7 @@ from qim_common.errors import InvalidArgument, MessageTooLarge
 from qim_common.identity import Actor
 from qim_common.ids import (
     CUSTOM_TYPE_RESERVED,
+    TenantId,
     UserId,
     direct_conversation_id,
     parse_conversation,
@@ -59,7 +61,7 @@ def prepare_send(
         conversation = Conversation(actor.tenant, direct_conversation_id(actor.tenant, actor.user, other))
         people = (actor.user,) if other == actor.user else (min(actor.user, other), max(actor.user, other))
     else:
-        conversation = Conversation(actor.tenant, parse_conversation(conversation_id))
+        conversation = _conversation(actor.tenant, conversation_id)
     parse_id(message_id, "client_message_id")
     if record_type not in (0, RecordType.ORDINARY):
         raise InvalidArgument("type", "must be ORDINARY; control messages are made by the service only")
@@ -80,3 +82,9 @@ def prepare_send(
         uuid7_millis(message_id),
     )
     return Send(conversation, actor.user, key, tail, expected_version, people, sink, index)
+
+
+@lru_cache(maxsize=65_536)
+def _conversation(tenant: TenantId, conversation_id: bytes) -> Conversation:
+    """The conversation that a caller names; kept, because many messages go to the same one."""
+    return Conversation(tenant, parse_conversation(conversation_id))

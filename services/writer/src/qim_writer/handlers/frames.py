@@ -13,7 +13,8 @@ from qim_common.errors import BackendUnavailable, QimError, to_status
 class Frame:
     """The outcomes of one frame; satisfies `qim_writer.storage.SendSink`.
 
-    `done` is called once, when every message of the frame has its answer. `body_bytes` is how much its bodies hold.
+    `done` is called once, when every message of the frame has its answer. `body_bytes` is the size of the frame on the
+    wire, which is little more than its bodies.
     """
 
     __slots__ = ("_conversations", "_done", "_messages", "_missing", "_statuses", "body_bytes", "expired", "response")
@@ -21,7 +22,7 @@ class Frame:
     def __init__(self, request: writer_pb2.SendMessagesRequest, done: Callable[[Frame], None]) -> None:
         count = len(request.messages)
         self.response = writer_pb2.SendMessagesResponse(frame_number=request.frame_number)
-        self.body_bytes = sum(len(message.body) for message in request.messages)
+        self.body_bytes = request.ByteSize()
         self.expired = False
         self._messages = request.messages
         self._conversations: list[bytes] = [b""] * count

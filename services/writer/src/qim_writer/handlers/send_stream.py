@@ -28,6 +28,8 @@ from qim_writer.storage import CommitLog, Send
 
 MESSAGES_MAX: Final = 256
 ACTORS_MAX: Final = 256
+ACTORS_KEPT: Final = 16_384
+"""End users whose ids a stream does not check again; whether the gateway may act in their tenant, every frame asks."""
 TIMEOUT_MS_MAX: Final = 60_000
 TIMEOUT_MS_DEFAULT: Final = 5_000
 FRAMES_IN_FLIGHT: Final = 256
@@ -48,6 +50,7 @@ class SendStream:
         self._max_bytes = max_bytes
         self._call: CallContext = current_call()
         self._loop = asyncio.get_running_loop()
+        self._actors: dict[tuple[int, bytes, bytes], Actor] = {}
         self._finished: deque[Frame] = deque()
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -143,13 +146,24 @@ class SendStream:
             raise TooManyItems(metadata={"field": "actors", "most": str(ACTORS_MAX)})
         if request.timeout_ms > TIMEOUT_MS_MAX:
             raise InvalidArgument("timeout_ms", f"must be from 0 to {TIMEOUT_MS_MAX}")
-        return [self._actor(message, index) for index, message in enumerate(request.actors)]
+        allowed: set[int] = set()
+        return [self._actor(message, index, allowed) for index, message in enumerate(request.actors)]
 
-    def _actor(self, message: identity_pb2.AuthenticatedActor, index: int) -> Actor | QimError:
+    def _actor(self, message: identity_pb2.AuthenticatedActor, index: int, allowed: set[int]) -> Actor | QimError:
+        """One actor of a frame; `allowed` gathers the tenants that the frame's actors have been let into."""
+        key = (message.tenant_id, message.user_id, message.device_id)
+        known = self._actors.get(key)
+        if known is not None and known.tenant in allowed:
+            return known
         try:
-            return check_frame_actor(self._bindings, self._call.peer, message, f"actors[{index}]")
+            actor = check_frame_actor(self._bindings, self._call.peer, message, f"actors[{index}]")
         except QimError as error:
             return error
+        if len(self._actors) >= ACTORS_KEPT:
+            self._actors.clear()
+        self._actors[key] = actor
+        allowed.add(actor.tenant)
+        return actor
 
     def _done(self, frame: Frame) -> None:
         timer = self._timers.pop(frame, None)

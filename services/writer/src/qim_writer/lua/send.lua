@@ -26,33 +26,33 @@ local NAMES_PEER = 32768
 local SAMPLE_SEQS = 1000
 local SAMPLE_MS = 3600000
 
-local unpack_at = struct.unpack
-local pack = struct.pack
-local call = redis.call
+local unpack_at, pack = struct.unpack, struct.pack
+local byte, char, sub, concat = string.byte, string.char, string.sub, table.concat
+local call, floor = redis.call, math.floor
 local plan, retention = ARGV[1], tonumber(ARGV[2])
 local now = server_ms()
 local at, key, arg = 3, 1, 3
-local out = {}
-local out_n = 0
 local NOTHING = string.rep('\0', 22)
-
-local function refused(status)
-  return string.char(status) .. NOTHING
-end
+-- Of answer k the status stands at 2k - 1 and the 22 bytes after it at 2k.
+local out, out_n = {}, 0
+-- The same id twice in one call: the places of the second answer and of the first.
+local twins, firsts, twin_n = {}, {}, 0
+-- Filled again for every bucket or run, so that no table is grown anew each time. Their lengths are kept beside them.
+local payload, records, entries, columns = {}, {}, {}, {}
 
 -- The newest stay of both people of a direct conversation that its first send creates.
 local function create_direct(grpmeta, grpcur, grpmem, memlog, scope, people)
   local count = #people / 18
   local users = {}
   for i = 0, count - 1 do
-    local user = string.sub(people, i * 18 + 1, i * 18 + 16)
+    local user = sub(people, i * 18 + 1, i * 18 + 16)
     users[i + 1] = user
     call('HSET', grpcur, user, pack('>BBI3I6I6I6I6I6I6', 1, 1, i + 1, 0, 0, 0, 1, 0, 0))
-    call('ZADD', grpmem, 0, string.sub(people, i * 18 + 17, i * 18 + 18) .. user)
+    call('ZADD', grpmem, 0, sub(people, i * 18 + 17, i * 18 + 18) .. user)
   end
   call('HSET', grpmeta, 'version', 1, 'revision', 1, 'generation', 0, 'count', count, 'policy', string.rep('\0', 37),
     'floor', 0, 'nord', count, 'chglow', 1, 'prevb', 0, 'cseq', 0, 'big', 0, 'created', now, 'ts', 0)
-  call('XADD', memlog, '*', 'e', scope .. pack('>I2', count) .. table.concat(users))
+  call('XADD', memlog, '*', 'e', scope .. pack('>I2', count) .. concat(users))
   return dispatch_block(BLOCK_STATE, scope, 0, 0, 1, 1, 0, 0, 1) .. pack('>BI4', 1, 0)
 end
 
@@ -60,10 +60,10 @@ local buckets = unpack_at('>I2', plan)
 for _ = 1, buckets do
   local meta, dispatch, memlog, idem = KEYS[key], KEYS[key + 1], KEYS[key + 2], key + 3
   key = key + 6
-  local current, older, low = idem_open(meta, KEYS, idem, now)
+  local current, older, low, stamps = idem_open(meta, KEYS, idem, now)
   local runs = unpack_at('>I2', plan, at)
   at = at + 2
-  local payload, commits, taken = {}, {}, {}
+  local payload_n, commits, commit_n, taken = 0, {}, 0, {}
   for _ = 1, runs do
     local direct, n, nsenders, segment
     direct, n, nsenders, segment = unpack_at('>BI2I2I4', plan, at)
@@ -86,9 +86,9 @@ for _ = 1, buckets do
     local found = call('HMGET', current, unpack(ARGV, fields, digests - 1))
     local found_older = older and call('HMGET', older, unpack(ARGV, fields, digests - 1))
     local version = tonumber(m[1])
-    local frozen = version and string.byte(m[4]) == 1
+    local frozen = version and byte(m[4]) == 1
     local ordinals = {}
-    local accepted, columns = {}, {}
+    local accepted, count = {}, 0
     local first_out, born = out_n, version
 
     for i = 1, n do
@@ -97,97 +97,109 @@ for _ = 1, buckets do
       local names_peer = sender >= NAMES_PEER
       if names_peer then sender = sender - NAMES_PEER end
       out_n = out_n + 1
-      local id, digest = ARGV[fields + i - 1], ARGV[digests + i - 1]
+      local id = ARGV[fields + i - 1]
       local entry = found[i] or (found_older and found_older[i])
       local twin = taken[id]
       local ordinal = ordinals[sender]
       if ordinal == nil then
         local stay = stays[sender]
-        ordinal = stay and string.byte(stay, 2) % 2 == 1 and string.sub(stay, 3, 5)
+        ordinal = stay and byte(stay, 2) % 2 == 1 and sub(stay, 3, 5)
         ordinals[sender] = ordinal
       end
       -- Only a send that names the peer creates a direct conversation; those after it in the run find it there.
       if not ordinal and not version and (names_peer or born) then
         for p = 0, #people / 18 - 1 do
-          if string.sub(people, p * 18 + 1, p * 18 + 16) == ARGV[senders + sender - 1] then
+          if sub(people, p * 18 + 1, p * 18 + 16) == ARGV[senders + sender - 1] then
             ordinal = pack('>I3', p + 1)
           end
         end
       end
+      local status, rest = nil, NOTHING
       if entry then
-        if string.sub(entry, 1, 8) == digest then
-          out[out_n] = '\0' .. string.sub(entry, 9)
-        else
-          out[out_n] = refused(REUSED)
+        status = REUSED
+        if sub(entry, 1, 8) == ARGV[digests + i - 1] then
+          status, rest = 0, sub(entry, 9)
         end
       elseif twin then
-        if twin[1] == digest then out[out_n] = twin else out[out_n] = refused(REUSED) end
+        status = REUSED
+        if ARGV[twin[1]] == ARGV[digests + i - 1] then
+          status = 0
+          twin_n = twin_n + 1
+          twins[twin_n], firsts[twin_n] = out_n, twin[2]
+        end
       elseif idem_too_old(id_ms, low, now) then
-        out[out_n] = refused(TOO_OLD)
+        status = TOO_OLD
       elseif not ordinal then
-        out[out_n] = refused(DENIED)
+        status = DENIED
       elseif frozen then
-        out[out_n] = refused(FROZEN)
+        status = FROZEN
       elseif expected > 0 and expected ~= (version or 1) then
-        out[out_n] = pack('>BI6I6I6I4', CHANGED, 0, 0, version or 1, 0)
+        status, rest = CHANGED, pack('>I6I6I6I4', 0, 0, version or 1, 0)
       else
-        accepted[#accepted + 1] = i
-        columns[#accepted] = ordinal
-        taken[id] = { digest, out_n }
+        count = count + 1
+        accepted[count], columns[count] = i, ordinal
+        taken[id] = { digests + i - 1, out_n }
         born = true
+      end
+      if status then
+        out[2 * out_n - 1], out[2 * out_n] = char(status), rest
       end
     end
 
-    local count = #accepted
     if count > 0 then
       local head = call('INCRBY', msgcseq, count) - count
       -- Judged by the head alone, not by the length of this run: of two calls on their way with the same k the second is
       -- never taken where the first was not, so that the sends of one conversation keep their order.
-      local ahead = math.floor(head / SEGMENT) - segment
+      local ahead = floor(head / SEGMENT) - segment
       if ahead < 0 or ahead > 1 or (ahead == 1 and head % SEGMENT > SEGMENT - RUN_MAX) then
         call('DECRBY', msgcseq, count)
-        for _, i in ipairs(accepted) do
-          out[first_out + i] = pack('>BI6I6I6I4', NEED_SEGMENT, head, 0, 0, 0)
+        for n = 1, count do
+          local o = 2 * (first_out + accepted[n])
+          out[o - 1], out[o] = char(NEED_SEGMENT), pack('>I6I6I6I4', head, 0, 0, 0)
         end
       else
         if not version then
-          payload[#payload + 1] = create_direct(grpmeta, grpcur, grpmem, memlog, scope, people)
+          payload_n = payload_n + 1
+          payload[payload_n] = create_direct(grpmeta, grpcur, grpmem, memlog, scope, people)
           version, m = 1, { '1', '1', '0', '', '0', '0', '0', '0' }
         end
         local room = (segment + 1) * SEGMENT - head
         if count <= room then
-          call('APPEND', msgsnd, table.concat(columns))
+          call('APPEND', msgsnd, concat(columns, '', 1, count))
         elseif room <= 0 then
-          call('APPEND', msgsnd_next, table.concat(columns))
+          call('APPEND', msgsnd_next, concat(columns, '', 1, count))
         else
-          call('APPEND', msgsnd, table.concat(columns, '', 1, room))
-          call('APPEND', msgsnd_next, table.concat(columns, '', room + 1, count))
+          call('APPEND', msgsnd, concat(columns, '', 1, room))
+          call('APPEND', msgsnd_next, concat(columns, '', room + 1, count))
         end
         local prev = head
         if tonumber(m[5]) == head then prev = tonumber(m[6]) end
-        payload[#payload + 1] = dispatch_block(BLOCK_MESSAGES, scope, tonumber(m[7]), tonumber(m[3]), version,
+        payload_n = payload_n + 1
+        payload[payload_n] = dispatch_block(BLOCK_MESSAGES, scope, tonumber(m[7]), tonumber(m[3]), version,
           tonumber(m[2]), prev, head + 1, count)
-        for _, i in ipairs(accepted) do
-          payload[#payload + 1] = dispatch_item(1, ARGV[tails + i - 1])
+        for n = 1, count do
+          payload_n = dispatch_item_parts(payload, payload_n, 1, ARGV[tails + accepted[n] - 1])
         end
-        commits[#commits + 1] = { accepted, head, prev, version, tonumber(m[3]), fields, digests, tails, msgrec,
-          first_out, msgts, grpmeta, tonumber(m[8]) }
+        commit_n = commit_n + 1
+        commits[commit_n] = { accepted, head, prev, version, tonumber(m[3]), fields, digests, tails, msgrec,
+          first_out, msgts, grpmeta, tonumber(m[8]), count }
       end
     end
   end
 
-  if #commits > 0 then
-    local time = dispatch_append(dispatch, meta, table.concat(payload), now, retention)
-    local entries, e = {}, 0
-    for _, c in ipairs(commits) do
+  if commit_n > 0 then
+    local time = dispatch_append(dispatch, meta, concat(payload, '', 1, payload_n), now, retention, stamps)
+    local e = 0
+    for k = 1, commit_n do
+      local c = commits[k]
       local accepted, head, prev, version, generation = c[1], c[2], c[3], c[4], c[5]
-      local fields, digests, tails, first_out = c[6], c[7], c[8], c[10]
+      local fields, digests, tails, first_out, count = c[6], c[7], c[8], c[10], c[14]
       local lead = pack('>BBI6I6', 1, 1, version, time)
-      local generation_bytes = pack('>I4', generation)
-      local rest = pack('>I6I6', time, version) .. generation_bytes
+      local rest = pack('>I6I6I4', time, version, generation)
+      local generation_bytes = sub(rest, 13)
       local prev_bytes = pack('>I6', prev)
-      local records, r = {}, 0
-      for n = 1, #accepted do
+      local r = 0
+      for n = 1, count do
         local i = accepted[n]
         local seq_bytes = pack('>I6', head + n)
         local answer = seq_bytes .. rest
@@ -197,22 +209,23 @@ for _ = 1, buckets do
         entries[e + 1] = ARGV[fields + i - 1]
         entries[e + 2] = ARGV[digests + i - 1] .. answer
         e = e + 2
-        out[first_out + i] = '\0' .. answer
+        local o = 2 * (first_out + i)
+        out[o - 1], out[o] = '\0', answer
         prev_bytes = seq_bytes
       end
-      call('HSET', c[9], unpack(records))
-      local last = head + #accepted
-      if math.floor(last / SAMPLE_SEQS) > math.floor(head / SAMPLE_SEQS) or time - c[13] >= SAMPLE_MS then
+      call('HSET', c[9], unpack(records, 1, r))
+      local last = head + count
+      if floor(last / SAMPLE_SEQS) > floor(head / SAMPLE_SEQS) or time - c[13] >= SAMPLE_MS then
         call('ZADD', c[11], time, last)
         call('HSET', c[12], 'ts', time)
       end
     end
-    call('HSET', current, unpack(entries))
+    call('HSET', current, unpack(entries, 1, e))
   end
 end
 
--- The same id twice in one call: the second gets whatever the first got.
-for i = 1, out_n do
-  if type(out[i]) == 'table' then out[i] = out[out[i][2]] end
+for t = 1, twin_n do
+  local o, first = 2 * twins[t], 2 * firsts[t]
+  out[o - 1], out[o] = out[first - 1], out[first]
 end
-return table.concat(out)
+return concat(out, '', 1, 2 * out_n)

@@ -6,8 +6,7 @@ local NOT_INLINED = 4294967295
 
 -- scope: tenant u64 and conversation, 24 bytes.
 local function dispatch_block(kind, scope, big, generation, version, revision, prev, first, count)
-  return struct.pack('>B', kind) .. scope
-    .. struct.pack('>BI4I6I6I6I6I2', big, generation, version, revision, prev, first, count)
+  return struct.pack('>Bc24BI4I6I6I6I6I2', kind, scope, big, generation, version, revision, prev, first, count)
 end
 
 local function dispatch_item(code, tail)
@@ -15,26 +14,42 @@ local function dispatch_item(code, tail)
   return struct.pack('>BI4', code, #tail) .. tail
 end
 
+-- The same as parts behind the n parts of a payload: the tail is not copied once more. Returns how many there are now.
+local function dispatch_item_parts(parts, n, code, tail)
+  if #tail > INLINE_MAX_BYTES then
+    parts[n + 1] = struct.pack('>BI4', code, NOT_INLINED)
+    return n + 1
+  end
+  parts[n + 1], parts[n + 2] = struct.pack('>BI4', code, #tail), tail
+  return n + 2
+end
+
 -- How many steps the retention is taken in: one jump of the clock makes at most one.
 local DISPATCH_STEPS = 8
 local DISPATCH_TRIM = 100
 
 -- Appends one entry and drops a few of those that are past the retention. Returns the commit time in ms, that of the
--- entry's id, which never falls; and the time before which entries may have gone, 0: none.
+-- entry's id, which never falls; and the time before which entries may have gone, 0: none. `stamps`: what idem_open has
+-- read of the bucket's meta; left out, it is read here.
 --   bucket meta: ds = when the newest mark was set (ms), db = since when the clock is behind ds (0: it is not), dm = the
 --   marks, oldest first: ids of entries (ms u48, count u48) at least an eighth of the retention apart, dlow = the id below
 --   which entries go
-local function dispatch_append(stream, meta, payload, now, retention)
-  local m = redis.call('HMGET', meta, 'ds', 'db', 'dlow')
+local function dispatch_append(stream, meta, payload, now, retention, stamps)
+  local ds, db, dlow
+  if stamps then
+    ds, db, dlow = stamps[5], stamps[6], stamps[7]
+  else
+    ds, db, dlow = unpack(redis.call('HMGET', meta, 'ds', 'db', 'dlow'))
+  end
   local id
-  if m[3] then
-    id = redis.call('XADD', stream, 'MINID', '~', m[3], 'LIMIT', DISPATCH_TRIM, '*', 'e', payload)
+  if dlow then
+    id = redis.call('XADD', stream, 'MINID', '~', dlow, 'LIMIT', DISPATCH_TRIM, '*', 'e', payload)
   else
     id = redis.call('XADD', stream, '*', 'e', payload)
   end
   local time, count = string.match(id, '^(%d+)-(%d+)$')
-  local b = tonumber(m[2] or 0)
-  local age, behind = stamp_age(tonumber(m[1] or 0), b, now)
+  local b = tonumber(db or 0)
+  local age, behind = stamp_age(tonumber(ds or 0), b, now)
   if age * DISPATCH_STEPS >= retention then
     local marks = (redis.call('HGET', meta, 'dm') or '') .. struct.pack('>I6I6', tonumber(time), tonumber(count))
     if #marks > DISPATCH_STEPS * 12 then
@@ -45,5 +60,5 @@ local function dispatch_append(stream, meta, payload, now, retention)
   elseif behind ~= b then
     redis.call('HSET', meta, 'db', behind)
   end
-  return tonumber(time), tonumber(m[3] and string.match(m[3], '^%d+') or 0)
+  return tonumber(time), tonumber(dlow and string.match(dlow, '^%d+') or 0)
 end

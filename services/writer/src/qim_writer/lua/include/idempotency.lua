@@ -7,13 +7,13 @@ local IDEM_MIN_ENTRIES = 10000
 local IDEM_GRACE_MS = 600000
 
 -- keys: array with the three keys at first, first + 1, first + 2. Returns the keys of the current and the older
--- generation (false: there is none) and `low`.
+-- generation (false: there is none), `low`, and the stamps of the dispatch log, which stand in the same hash.
 local function idem_open(meta, keys, first, now)
-  local m = redis.call('HMGET', meta, 'g', 's', 'low', 'b')
+  local m = redis.call('HMGET', meta, 'g', 's', 'low', 'b', 'ds', 'db', 'dlow')
   local g, s, low, b = tonumber(m[1]), tonumber(m[2]), tonumber(m[3]), tonumber(m[4] or 0)
   if not g then
     redis.call('HSET', meta, 'g', 0, 's', now, 'low', 0)
-    return keys[first], false, 0
+    return keys[first], false, 0, m
   end
   local current = keys[first + g % 3]
   local age, behind = stamp_age(s, b, now)
@@ -26,11 +26,11 @@ local function idem_open(meta, keys, first, now)
     -- What was read so far as the older generation is dropped: its key is the next one's.
     redis.call('UNLINK', keys[first + (g + 1) % 3])
     redis.call('HSET', meta, 'g', g, 's', now, 'low', low, 'b', 0)
-    return current, older, low
+    return current, older, low, m
   end
   if behind ~= b then redis.call('HSET', meta, 'b', behind) end
-  if g == 0 then return current, false, low end
-  return current, keys[first + (g - 1) % 3], low
+  if g == 0 then return current, false, low, m end
+  return current, keys[first + (g - 1) % 3], low, m
 end
 
 -- The stored value of one entry, or false.

@@ -1,0 +1,79 @@
+"""The writer's commands in-process on the shared Valkey, without a trimmer: no record below a floor is removed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest_asyncio
+from tests.support.chat import OPERATOR, Chat, acting
+from tests.support.redis_stores import redis_stores
+
+from qim_common.ids import ConversationId, UserId, uuid7
+from qim_devkit.valkey import ValkeyServer
+from qim_writer.backends.redis.group_state import RedisGroupStateStore
+from qim_writer.commands.clear_history import OwnClear
+from qim_writer.commands.group_state import GroupState
+from qim_writer.commands.states import ConversationState, PersonStates
+from qim_writer.commands.trimming import Trimmer
+from qim_writer.domain.policy import GroupSettings, Limits
+from qim_writer.storage import GroupSnapshot
+
+
+@dataclass
+class Room:
+    """People who chat, and the commands that change a group without a seq."""
+
+    chat: Chat
+    groups: GroupState
+    own_clear: OwnClear
+    persons: PersonStates
+
+    async def transfer(
+        self, group: ConversationId, to: UserId, by: UserId | None = None, *, request_id: bytes = b""
+    ) -> GroupSnapshot:
+        """TransferOwnership, by an operator or an end user."""
+        who = acting(by) if by else OPERATOR
+        return (await self.groups.transfer(who, request_id or uuid7(), group, to))[1]
+
+    async def floor(
+        self, group: ConversationId, upto: int, by: UserId | None = None, *, request_id: bytes = b""
+    ) -> GroupSnapshot:
+        """ClearGroupHistory, by an operator or an end user."""
+        who = acting(by) if by else OPERATOR
+        return (await self.groups.clear_group(who, request_id or uuid7(), group, upto))[1]
+
+    async def freeze(self, group: ConversationId, *, frozen: bool = True) -> GroupSnapshot:
+        """FreezeGroup."""
+        return (await self.groups.freeze(OPERATOR, uuid7(), group, frozen=frozen))[1]
+
+    async def set(self, group: ConversationId, settings: GroupSettings, *, request_id: bytes = b"") -> GroupSnapshot:
+        """UpdateGroupSettings."""
+        return (await self.groups.update_settings(OPERATOR, request_id or uuid7(), group, settings))[1]
+
+    async def clear(self, person: UserId, group: ConversationId, upto: int, *, request_id: bytes = b"") -> int:
+        """ClearHistory."""
+        return await self.own_clear(acting(person), request_id or uuid7(), group, upto)
+
+    async def state(self, person: UserId, group: ConversationId, *, read: int = 0) -> ConversationState:
+        """ConversationStates of one conversation."""
+        ((_, state),) = await self.persons.conversations(self.chat.tenant, person, [(group, read)], with_preview=True)
+        assert state is not None
+        return state
+
+    async def bodies(self, person: UserId, group: ConversationId) -> list[int]:
+        """The seqs that the person's mailbox returns with their bodies."""
+        page = await self.persons.delivered(self.chat.tenant, person, group, 0, 1000)
+        return [entry.seq for entry in page.entries if hasattr(entry, "seq")]
+
+
+@pytest_asyncio.fixture
+async def room(valkey_session: ValkeyServer) -> AsyncIterator[Room]:
+    """An empty server."""
+    async with redis_stores(valkey_session) as stores:
+        limits = Limits(broadcast_max_members=5, fanout_max_members=8)
+        chat = Chat(stores, limits=limits)
+        states = RedisGroupStateStore(stores.store)
+        groups = GroupState(stores.membership, states, Trimmer(states, buckets=stores.buckets), limits)
+        persons = PersonStates(stores.membership, stores.messages)
+        yield Room(chat, groups, OwnClear(stores.membership, states), persons)
