@@ -63,6 +63,12 @@ replay: setup ## Import TRACE=room.jsonl and compare each person with EXPECT=roo
 	@$(BIN)/python -m qim_devkit.replay $(if $(NEWCOMER),--newcomer '$(NEWCOMER)') $(if $(REJOIN),--rejoin '$(REJOIN)') \
 		$(if $(LEAVER),--leaver '$(LEAVER)') '$(TRACE)' '$(EXPECT)'
 
+model: setup ## Play thousands of operation sequences against the reference model; QIM_MODEL_SEQUENCES=N for another number
+	@$(PYTEST) tests/model
+
+mutants: setup ## Weaken one rule at a time and show which test notices; MUTANTS="words" for those named so
+	@$(BIN)/python -m tests.mutants $(MUTANTS)
+
 faults: setup ## Run the fault tests: killed processes, cut connections
 	@$(PYTEST) tests/faults
 

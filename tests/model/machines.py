@@ -20,9 +20,6 @@ LANES = 5
 SHORTEST = 5
 """Operations of a sequence that counts."""
 
-RESTARTS = 8
-"""Of the writer in one run; each takes seconds."""
-
 PEOPLE = 5
 AT = st.integers(0, LANES - 1)
 BODIES = st.sampled_from([b"", b"one", b"two", b"three"])
@@ -49,10 +46,11 @@ LEAVERS = st.sampled_from(["", "", "UNTIL_LEFT", "NONE"])
 
 @dataclass
 class Played:
-    """Where a run plays, and what it has played so far."""
+    """Where a run plays, and what it has played so far. A restart of the writer takes seconds, so they are bounded."""
 
     world: World
     loop: asyncio.AbstractEventLoop
+    most_restarts: int
     sequences: int = 0
     operations: int = 0
     restarts: int = 0
@@ -132,7 +130,7 @@ class Conversations(RuleBasedStateMachine):
     @rule(at=AT, really=st.integers(0, 19))
     def restart(self, at: int, really: int) -> None:
         """The writer crashes; the model does not notice, so it may be left out when there were enough."""
-        if really == 19 and self.played.restarts < RESTARTS:
+        if really == 19 and self.played.restarts < self.played.most_restarts:
             self.played.restarts += 1
             self.lanes[at].do(self.lanes[at].restart())
 

@@ -61,7 +61,7 @@ async def test_the_service_does_what_the_model_foretells(
     share: float,
 ) -> None:
     wanted = int(SEQUENCES * share)
-    played = Played(world, asyncio.get_running_loop())
+    played = Played(world, asyncio.get_running_loop(), most_restarts=1 + wanted // 250)
     machine = type(rules.__name__, (rules,), {"played": played})
     try:
         while played.sequences < wanted:
