@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test check lint format format-check types imports unit contract integration e2e conformance \
-	replay faults protos buf bench lock clean
+	replay model mutants faults protos buf bench lock clean
 
 help: ## List every target with a line of explanation (the default)
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

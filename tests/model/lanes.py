@@ -31,14 +31,14 @@ class Lane(Moves):
     _turns: int = 0
 
     @classmethod
-    def of_group(cls, size: int) -> Lane:
-        """A group that does not exist yet, and `size` people of whom the first will own it."""
-        return cls(_people(size), Conversation(), ConversationId(b"\x02" + uuid.uuid4().bytes[1:]))
+    def of_group(cls, people: list[UserId]) -> Lane:
+        """A group that does not exist yet; the first of `people` will own it."""
+        return cls(people, Conversation(), ConversationId(b"\x02" + uuid.uuid4().bytes[1:]))
 
     @classmethod
     def of_two(cls, *, notes: bool) -> Lane:
         """A direct conversation that nobody has written in, and a stranger; with `notes` one person's with itself."""
-        one, other, stranger = _people(3)
+        one, other, stranger = new_people(3)
         pair = (one,) if notes else (one, other)
         group = direct_conversation_id(TENANT, pair[0], pair[-1])
         return cls([*pair, stranger], Conversation(pair=pair), group)
@@ -122,5 +122,6 @@ class Lane(Moves):
             assert recipients == members, f"the members at version {version}"
 
 
-def _people(size: int) -> list[UserId]:
+def new_people(size: int) -> list[UserId]:
+    """People whom nobody has met yet."""
     return [UserId(uuid.uuid4().bytes) for _ in range(size)]

@@ -12,8 +12,10 @@ from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from tests.model.lanes import Lane
+from tests.model.lanes import Lane, new_people
 from tests.model.moves import draw_id, settings_of
+from tests.model.reader import compare_list
+from tests.model.sights import expected_sight
 from tests.model.world import World
 
 LANES = 5
@@ -62,6 +64,9 @@ class Played:
             async with asyncio.TaskGroup() as group:
                 for lane in lanes:
                     group.create_task(lane.play(self.world))
+            for who in {person for lane in lanes for person in lane.people}:
+                sights = {lane.group: expected_sight(lane.model, who) for lane in lanes if who in lane.people}
+                await compare_list(self.world, who, sights)
 
         self.sequences += sum(len(lane) >= SHORTEST for lane in lanes)
         self.operations += sum(len(lane) for lane in lanes)
@@ -165,8 +170,9 @@ class Groups(Conversations):
         )
     )
     def start(self, starts: list[tuple[dict[str, Any], list[int]]]) -> None:
-        for chosen, invited in starts:
-            lane = Lane.of_group(PEOPLE)
+        for number, (chosen, invited) in enumerate(starts):
+            # Two lanes each share their people, who so have two conversations.
+            lane = Lane.of_group(self.lanes[-1].people if number % 2 else new_people(PEOPLE))
             people = [lane.people[i] for i in invited]
             lane.do(lane.create({**chosen, "limit": 100_000}, people, by=lane.people[0], request=draw_id()))
             self.lanes.append(lane)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from qim_client import answers, values
 from qim_client.actor import MAX_PAGE, ActorClient
 from qim_client.values import Direction, Message
 from qim_common.errors import QimError
-from qim_common.ids import ConversationId
+from qim_common.ids import ConversationId, UserId
 
 Answer = TypeVar("Answer")
 
@@ -149,8 +149,6 @@ class Reader:
         """What follows the dispatch log: first the entry has to be there."""
         await self.listed()
         await self.mailbox()
-        if self.turn % 3 == 0:
-            await self.total()
 
     async def listed(self) -> None:
         """ListConversations, once the entry is there."""
@@ -178,11 +176,6 @@ class Reader:
         assert sorted(shown + _seqs(withheld)) == self.sight.delivered
         assert set(shown) - self.sight.perhaps == self.sight.shown & set(self.sight.delivered)
         self.compare_messages(messages)
-
-    async def total(self) -> None:
-        """GetTotalUnread of somebody who has this conversation only, after `listed`."""
-        total = await self._client.get_total_unread()
-        assert total == (self.sight.unread if self.sight.state == "MEMBER" else 0)
 
     async def _settled_entry(self) -> answers.Conversation | None:
         """The entry of the list; waits for it where there must be one."""
@@ -213,6 +206,37 @@ class Reader:
     def compare_messages(self, messages: Iterable[Message]) -> None:
         for message in messages:
             assert told_entry(message) == self.sight.line[message.seq], f"seq {message.seq}"
+
+
+async def compare_list(world: World, who: UserId, sights: Mapping[ConversationId, Sight]) -> None:
+    """A person's whole list, page by page, and the total: exactly these conversations, newest activity first.
+
+    The order follows the dispatch log, so it is waited for.
+    """
+    person = world.person(who)
+    known = {group for group, sight in sights.items() if sight.state != "ABSENT"}
+    deadline = time.monotonic() + SECONDS
+    while True:
+        listed = [entry async for entry in _pages(person)]
+        activity = [entry.last_activity_ms for entry in listed]
+        settled = {entry.conversation for entry in listed} == known and activity == sorted(activity, reverse=True)
+        if settled or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.01)
+    assert sorted(entry.conversation for entry in listed) == sorted(known)
+    assert activity == sorted(activity, reverse=True)
+    total = sum(sight.unread for sight in sights.values() if sight.state == "MEMBER")
+    assert await person.get_total_unread() == total
+
+
+async def _pages(person: ActorClient) -> AsyncIterator[answers.Conversation]:
+    token = ""
+    while True:
+        page = await person.list_conversations(page_size=2, page_token=token)
+        for entry in page.conversations:
+            yield entry
+        if not (token := page.next_page_token):
+            return
 
 
 def _seqs(ranges: Iterable[values.SeqRange]) -> list[int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Self
 
+import grpc
 from tests.support.valkey import require_valkey
 
 from qim.membership.v1 import membership_pb2, membership_pb2_grpc
@@ -63,8 +65,15 @@ class World:
         request = membership_pb2.RecipientsForVersionRequest(
             tenant_id=TENANT, group_id=group, membership_version=version
         )
-        chunks = self._membership.RecipientsForVersion(request, timeout=SECONDS)
-        return [user async for chunk in chunks for user in chunk.user_ids]
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                chunks = self._membership.RecipientsForVersion(request, timeout=SECONDS)
+                return [user async for chunk in chunks for user in chunk.user_ids]
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(PATIENT.longest_delay)
 
     async def restart_writer(self) -> None:
         """End the writer as a crash would, while calls are under way, and start it again."""

@@ -393,6 +393,13 @@ READS: Final = (
         "forward = generation >= old_generation",
     ),
     Mutant(
+        "a read cursor goes beyond what the person may have read",
+        "invariant 7",
+        f"{SESSION}/commands/mark_read.py",
+        "cursor = Cursor(state.generation, wanted).clamped(state.upper_seq)",
+        "cursor = Cursor(state.generation, wanted)",
+    ),
+    Mutant(
         "the total counts conversations that the person has left",
         "invariant 7",
         f"{SESSION}/commands/person_conversations.py",

@@ -29,6 +29,7 @@ SUITE: Final = (
         "tests/contract",
         "tests/integration/writer_state",
         "tests/integration/writer_scripts",
+        "tests/integration/session/test_people.py",
     ),
     ("tests/model/test_visibility.py", "tests/model/test_machine.py", "tests/conformance"),
 )

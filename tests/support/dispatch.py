@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId, control_body, group_conversation_id
-from qim_common.records import NOT_INLINED, Audience, BlockKind, RecordType, StateChange, pack_tail
+from qim_common.records import EVENT_NOT_INLINED, NOT_INLINED, Audience, BlockKind, RecordType, StateChange, pack_tail
 
 TENANT = TenantId(7)
 _DEVICE = bytes([9]) * 16
@@ -40,13 +40,15 @@ def messages(
     conversation: ConversationId,
     version: int,
     first_seq: int,
-    items: Sequence[tuple[Audience, bytes | None]],
+    items: Sequence[tuple[Audience, bytes | RecordType]],
     *,
     tenant: TenantId = TENANT,
 ) -> bytes:
-    """A block of messages at one version; a tail of None is one that was too large to be inlined."""
+    """A block of messages at one version; a type in place of a tail is one that was too large to be inlined."""
     packed = b"".join(
-        struct.pack(">BI", audience, NOT_INLINED if tail is None else len(tail)) + (tail or b"")
+        struct.pack(">BI", audience, len(tail)) + tail
+        if isinstance(tail, bytes)
+        else struct.pack(">BI", audience, NOT_INLINED if tail is RecordType.ORDINARY else EVENT_NOT_INLINED)
         for audience, tail in items
     )
     return _head(BlockKind.MESSAGES, tenant, conversation, version, first_seq, len(items)) + packed

@@ -9,7 +9,7 @@ from tests.support.dispatch import TENANT, control, group, messages, ordinary, s
 from qim_common.errors import BackendUnavailable
 from qim_common.ids import MembershipOp
 from qim_common.keys import BucketKeys, projection_epoch
-from qim_common.records import Audience, StateChange
+from qim_common.records import Audience, RecordType, StateChange
 from qim_common.redis import Instance
 from qim_common.topology import Topology
 from qim_session.backends.redis_dispatch import RedisDispatchLog
@@ -76,7 +76,7 @@ async def test_an_event_of_many_people_is_completed_by_asking(store: Store) -> N
     many = [user(number) for number in range(10, 1010)]
     store.members.versions[HIKERS, 2] = {ANA, *many}
     store.members.changes[HIKERS, 2] = MembershipChange(2, 1, MembershipOp.JOIN, tuple(many))
-    await store.append(HIKERS, messages(HIKERS, 2, 1, [(Audience.BROADCAST, None)]), at="20-0")
+    await store.append(HIKERS, messages(HIKERS, 2, 1, [(Audience.BROADCAST, RecordType.CONTROL)]), at="20-0")
     await consume_all(store)
     assert await store.listed(many[0]) == await store.listed(many[-1]) == await store.listed(ANA) == {HIKERS: 20}
 

@@ -61,6 +61,11 @@ class Room:
         assert state is not None
         return state
 
+    async def named(self, person: UserId, group: ConversationId) -> list[int]:
+        """GetMessages of the first twenty seqs."""
+        found = await self.chat.history.named(acting(person), group, range(1, 21))
+        return [record.seq for record in found.messages]
+
     async def bodies(self, person: UserId, group: ConversationId) -> list[int]:
         """The seqs that the person's mailbox returns with their bodies."""
         page = await self.persons.delivered(self.chat.tenant, person, group, 0, 1000)

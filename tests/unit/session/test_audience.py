@@ -103,28 +103,12 @@ async def test_a_stretch_that_is_read_again_gets_the_members_of_its_own_version(
     assert await found.reached(run(Step(1, 10, 4, broadcast=True))) == {ANA: 10, BEN: 10}
 
 
-async def test_a_large_event_is_recognised_by_the_seq_that_made_its_version() -> None:
+async def test_the_people_of_a_large_event_are_asked_for() -> None:
     line = Line({2: {ANA, BEN, CARA}, 3: {ANA, CARA}}, {3: LEFT})
     found, _ = audiences(line)
     await found.reached(run(Step(2, 11, 5, broadcast=True)))
     assert await found.reached(run(Step(3, 12, 6, broadcast=True, opaque=True))) == {ANA: 12, BEN: 12, CARA: 12}
     assert line.asked == ["members 2", "change 3"]
-
-
-async def test_a_large_ordinary_message_reaches_members_only_and_is_asked_about_once() -> None:
-    line = Line({3: {ANA, CARA}}, {3: LEFT})
-    found, _ = audiences(line)
-    await found.reached(run(Step(3, 12, 7, broadcast=True)))
-    for seq in (8, 9):
-        assert set(await found.reached(run(Step(3, 13, seq, broadcast=True, opaque=True)))) == {ANA, CARA}
-    assert line.asked == ["members 3", "change 3"]
-
-
-async def test_a_large_message_at_the_first_version_is_no_event() -> None:
-    line = Line({1: {ANA}})
-    found, _ = audiences(line)
-    assert await found.reached(run(Step(1, 10, 1, broadcast=True, opaque=True))) == {ANA: 10}
-    assert line.asked == ["members 1"]
 
 
 async def test_a_version_that_nobody_knows_is_counted_and_the_rest_still_reached() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.dispatch import control, group, messages, ordinary, state, user
 
 from qim_common.ids import MembershipOp
-from qim_common.records import Audience, StateChange
+from qim_common.records import Audience, RecordType, StateChange
 from qim_session.domain.folding import DispatchEntry, Step, fold
 from qim_session.domain.membership import MembershipChange
 from qim_session.domain.position import Position
@@ -60,10 +60,15 @@ def test_a_concerned_event_reaches_only_the_people_in_it() -> None:
     assert step.change.people == (BEN,)
 
 
-def test_a_message_too_large_for_the_log_stays_a_step_of_its_own() -> None:
-    found = steps(
-        entry(10, messages(group(1), 2, 1, [ordinary(ANA), (Audience.BROADCAST, None), ordinary(ANA)])),
-    )
+def test_a_message_too_large_for_the_log_is_like_any_other() -> None:
+    large = (Audience.BROADCAST, RecordType.ORDINARY)
+    (step,) = steps(entry(10, messages(group(1), 2, 1, [ordinary(ANA), large, ordinary(ANA)])))
+    assert (step.seq, step.opaque) == (3, False)
+
+
+def test_an_event_too_large_for_the_log_stays_a_step_of_its_own() -> None:
+    large = (Audience.BROADCAST, RecordType.CONTROL)
+    found = steps(entry(10, messages(group(1), 2, 1, [ordinary(ANA), large, ordinary(ANA)])))
     assert [(step.seq, step.opaque) for step in found] == [(1, False), (2, True), (3, False)]
 
 

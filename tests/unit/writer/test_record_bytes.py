@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
 from qim_common.records import (
+    EVENT_NOT_INLINED,
     NOT_INLINED,
     Audience,
     Block,
@@ -82,7 +83,9 @@ def message_blocks(draw: st.DrawFn) -> MessageBlock:
     items = []
     for number in range(draw(st.integers(1, 5))):
         audience = draw(st.sampled_from(Audience))
-        items.append(DispatchItem(first + number, prev, audience, draw(st.none() | tails)))
+        tail = draw(st.none() | tails)
+        record_type = draw(st.sampled_from(RecordType)) if tail is None else tail.type
+        items.append(DispatchItem(first + number, prev, audience, record_type, tail))
         if audience is Audience.BROADCAST:
             prev = first + number
     flags, generation = draw(st.sampled_from(list(BlockFlags))), draw(st.integers(0, 2**32 - 1))
@@ -102,8 +105,12 @@ def pack_block(block: Block) -> bytes:
         kind, prev, first, count = 1, block.items[0].prev, block.items[0].seq, len(block.items)
         items = b""
         for item in block.items:
-            tail = None if item.tail is None else packed(item.tail)
-            items += struct.pack(">BI", item.audience, NOT_INLINED if tail is None else len(tail)) + (tail or b"")
+            if item.tail is None:
+                marker = NOT_INLINED if item.type is RecordType.ORDINARY else EVENT_NOT_INLINED
+                items += struct.pack(">BI", item.audience, marker)
+            else:
+                tail = packed(item.tail)
+                items += struct.pack(">BI", item.audience, len(tail)) + tail
     else:
         kind, prev, first, count = 2, 0, block.head, 1
         items = struct.pack(">BI", block.change, len(block.payload)) + block.payload
@@ -118,9 +125,9 @@ def test_the_blocks_of_a_dispatch_entry_come_back_in_order(blocks: list[Block]) 
 
 
 def test_a_concerned_event_has_a_predecessor_and_becomes_none() -> None:
-    conversation, tail = (TenantId(7), ConversationId(bytes(16))), None
+    conversation, kind = (TenantId(7), ConversationId(bytes(16))), RecordType.CONTROL
     items = tuple(
-        DispatchItem(seq, prev, audience, tail)
+        DispatchItem(seq, prev, audience, kind, None)
         for seq, prev, audience in [
             (5, 4, Audience.BROADCAST),
             (6, 5, Audience.CONCERNED),

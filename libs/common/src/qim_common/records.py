@@ -10,7 +10,8 @@ An entry of the dispatch log has one field, `e`: blocks, one after another, each
     kind u8 | tenant u64 | conversation 16 | flags u8 | generation u32 | version u48 | revision u48
     | prev u48 | first seq u48 | count u16 | count items
 
-    MESSAGES items: audience u8 | length u32 | tail; length 2^32-1: too large to be inlined, no tail follows
+    MESSAGES items: audience u8 | length u32 | tail; length 2^32-1: a message too large to be inlined, 2^32-2: a
+                    membership event too large to be inlined; no tail follows
     STATE items:    change u8   | length u32 | payload
 
 The milliseconds of the entry's id are the commit time of everything in it.
@@ -28,6 +29,7 @@ from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
 RECORD_VERSION = 1
 RECORD_HEADER_BYTES = 24
 NOT_INLINED = 2**32 - 1
+EVENT_NOT_INLINED = 2**32 - 2
 INLINE_MAX_BYTES = 4096
 """Tails above this size are not copied into the dispatch log; consumers ask the writer for them."""
 
@@ -79,6 +81,9 @@ class StateChange(IntEnum):
     FROZEN = 6
 
 
+_OPAQUE = {NOT_INLINED: RecordType.ORDINARY, EVENT_NOT_INLINED: RecordType.CONTROL}
+
+
 @dataclass(frozen=True, slots=True)
 class Tail:
     """The part of a record that its sender decided."""
@@ -111,6 +116,7 @@ class DispatchItem:
     seq: int
     prev: int
     audience: Audience
+    type: RecordType
     tail: Tail | None
 
 
@@ -207,10 +213,13 @@ def _unpack_items(data: bytes, at: int, seq: int, prev: int, count: int) -> tupl
         audience, length = _ITEM.unpack_from(data, at)
         at += _ITEM.size
         tail = None
-        if length != NOT_INLINED:
+        if length in _OPAQUE:
+            record_type = _OPAQUE[length]
+        else:
             tail = unpack_tail(data[at : at + length])
+            record_type = tail.type
             at += length
-        items.append(DispatchItem(seq, prev, Audience(audience), tail))
+        items.append(DispatchItem(seq, prev, Audience(audience), record_type, tail))
         if audience == Audience.BROADCAST:
             prev = seq
         seq += 1

@@ -13,7 +13,7 @@ from qim_common.errors import MembershipVersionExpired
 from qim_common.ids import UserId, show
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_session.domain.folding import ConversationRun, Step
-from qim_session.domain.membership import Members, MembersCache, MembershipChange, as_members
+from qim_session.domain.membership import Members, MembersCache
 from qim_session.storage import MembershipSource
 
 _log = logging.getLogger(__name__)
@@ -51,35 +51,22 @@ class Audiences:
         return newest
 
     async def _add(self, run: ConversationRun, step: Step, newest: dict[UserId, int]) -> None:
-        change = await self._change_of(run, step)
-        members = self._cache.get(run.tenant, run.conversation)
+        change = step.change
+        if step.opaque:
+            change = await self._source.change(run.tenant, run.conversation, step.version)
         if change is not None:
             newest.update(dict.fromkeys(change.people, step.time_ms))
+            members = self._cache.get(run.tenant, run.conversation)
             if members is not None and members.version == change.version - 1:
                 members.apply(change)
                 self._cache.put(run.tenant, run.conversation, members)
         if step.broadcast:
-            members = await self._members_at(run, step.version, change)
+            members = await self._members_at(run, step.version)
             newest.update(dict.fromkeys(members.people, step.time_ms))
 
-    async def _members_at(self, run: ConversationRun, version: int, change: MembershipChange | None) -> Members:
+    async def _members_at(self, run: ConversationRun, version: int) -> Members:
         members = self._cache.get(run.tenant, run.conversation)
         if members is None or members.version != version:
-            members = as_members(version, await self._source.members(run.tenant, run.conversation, version))
-            if change is not None:
-                members.event_seq = change.seq
+            members = Members(version, set(await self._source.members(run.tenant, run.conversation, version)))
             self._cache.put(run.tenant, run.conversation, members)
         return members
-
-    async def _change_of(self, run: ConversationRun, step: Step) -> MembershipChange | None:
-        """The membership event that a step is, also where its body was too large for the log."""
-        if not step.opaque or step.version == 1:
-            return step.change
-        members = self._cache.get(run.tenant, run.conversation)
-        at_version = members if members is not None and members.version == step.version else None
-        if at_version is not None and at_version.event_seq is not None and at_version.event_seq != step.seq:
-            return None  # another seq made this version, so this is a large ordinary message
-        change = await self._source.change(run.tenant, run.conversation, step.version)
-        if at_version is not None:
-            at_version.event_seq = change.seq
-        return change if change.seq == step.seq else None

@@ -42,7 +42,7 @@ class Step:
         seq: the newest message's; 0 for the creation, which is no message.
         broadcast: it reaches all members at `version`.
         change: the membership event, which also reaches the people it names.
-        opaque: its body was too large for the log, so that it may be an event whose people are not known here.
+        opaque: it is a membership event whose body was too large for the log, so that its people are not known here.
     """
 
     version: int
@@ -95,9 +95,9 @@ def _steps(block: Block, time_ms: int) -> Iterable[Step]:
 
 def _step(block: MessageBlock, item: DispatchItem, time_ms: int) -> Step:
     broadcast = item.audience is Audience.BROADCAST
+    if item.type is RecordType.ORDINARY:
+        return Step(block.version, time_ms, item.seq, broadcast)
     if item.tail is None:
         return Step(block.version, time_ms, item.seq, broadcast, opaque=True)
-    if item.tail.type is RecordType.CONTROL:
-        change = read_control_body(block.version, item.seq, item.tail.body)
-        return Step(block.version, time_ms, item.seq, broadcast, change)
-    return Step(block.version, time_ms, item.seq, broadcast)
+    change = read_control_body(block.version, item.seq, item.tail.body)
+    return Step(block.version, time_ms, item.seq, broadcast, change)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId, parse_control_body
@@ -33,15 +32,10 @@ def read_control_body(version: int, seq: int, body: bytes) -> MembershipChange:
 
 @dataclass(slots=True)
 class Members:
-    """Who is in a conversation at `version`.
-
-    `event_seq` is the seq of the event that made this version: 0 for the first version, which no event made, None where
-    it is not known.
-    """
+    """Who is in a conversation at `version`."""
 
     version: int
     people: set[UserId]
-    event_seq: int | None = None
 
     def apply(self, change: MembershipChange) -> None:
         """Move on by one version. Raises ValueError when `change` is not the next one."""
@@ -52,7 +46,6 @@ class Members:
         else:
             self.people.difference_update(change.people)
         self.version = change.version
-        self.event_seq = change.seq
 
 
 @dataclass(slots=True)
@@ -93,8 +86,3 @@ class MembersCache:
 
     def __len__(self) -> int:
         return len(self._entries)
-
-
-def as_members(version: int, people: Iterable[UserId]) -> Members:
-    """Members as the writer gave them for `version`."""
-    return Members(version, set(people), event_seq=0 if version == 1 else None)

@@ -121,7 +121,7 @@ local prev = head
 if tonumber(m[7]) == head then prev = tonumber(m[8]) end
 local audience, tail = tonumber(ARGV[12]), ARGV[11]
 local block = dispatch_block(BLOCK_MESSAGES, scope, tonumber(ARGV[14]), generation, made, revision + 1, prev, seq, 1)
-  .. dispatch_item(audience, tail)
+  .. dispatch_event(audience, tail)
 local time, passed = dispatch_append(dispatch, meta, block, now, tonumber(ARGV[18]))
 call('HSET', msgrec, seq, pack('>BBI6I6I6I4', 1, audience, made, time, prev, generation) .. tail)
 call('ZADD', msgctl, seq, pack('>I6I6BI6', seq, made, audience, time))

@@ -178,7 +178,7 @@ for _ = 1, buckets do
         payload[payload_n] = dispatch_block(BLOCK_MESSAGES, scope, tonumber(m[7]), tonumber(m[3]), version,
           tonumber(m[2]), prev, head + 1, count)
         for n = 1, count do
-          payload_n = dispatch_item_parts(payload, payload_n, 1, ARGV[tails + accepted[n] - 1])
+          payload_n = dispatch_message(payload, payload_n, ARGV[tails + accepted[n] - 1])
         end
         commit_n = commit_n + 1
         commits[commit_n] = { accepted, head, prev, version, tonumber(m[3]), fields, digests, tails, msgrec,

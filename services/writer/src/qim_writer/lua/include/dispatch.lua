@@ -3,24 +3,27 @@ local BLOCK_MESSAGES = 1
 local BLOCK_STATE = 2
 local INLINE_MAX_BYTES = 4096
 local NOT_INLINED = 4294967295
+local EVENT_NOT_INLINED = 4294967294
 
 -- scope: tenant u64 and conversation, 24 bytes.
 local function dispatch_block(kind, scope, big, generation, version, revision, prev, first, count)
   return struct.pack('>Bc24BI4I6I6I6I6I2', kind, scope, big, generation, version, revision, prev, first, count)
 end
 
-local function dispatch_item(code, tail)
-  if #tail > INLINE_MAX_BYTES then return struct.pack('>BI4', code, NOT_INLINED) end
-  return struct.pack('>BI4', code, #tail) .. tail
+-- A membership event as an item.
+local function dispatch_event(audience, tail)
+  if #tail > INLINE_MAX_BYTES then return struct.pack('>BI4', audience, EVENT_NOT_INLINED) end
+  return struct.pack('>BI4', audience, #tail) .. tail
 end
 
--- The same as parts behind the n parts of a payload: the tail is not copied once more. Returns how many there are now.
-local function dispatch_item_parts(parts, n, code, tail)
+-- An ordinary message as parts behind the n parts of a payload, so that its tail is not copied once more. Returns how
+-- many parts there are now.
+local function dispatch_message(parts, n, tail)
   if #tail > INLINE_MAX_BYTES then
-    parts[n + 1] = struct.pack('>BI4', code, NOT_INLINED)
+    parts[n + 1] = struct.pack('>BI4', 1, NOT_INLINED)
     return n + 1
   end
-  parts[n + 1], parts[n + 2] = struct.pack('>BI4', code, #tail), tail
+  parts[n + 1], parts[n + 2] = struct.pack('>BI4', 1, #tail), tail
   return n + 2
 end
 
