@@ -17,6 +17,7 @@ from tests.model.reference import Conversation
 from tests.model.sights import expected_sight, told_entry
 from tests.model.world import TENANT, World
 
+from qim_client.actor import MAX_PAGE
 from qim_client.values import Direction, Message, StateEntry
 from qim_common.ids import ConversationId, MembershipOp, UserId
 from qim_common.records import RecordType, StateChange
@@ -112,7 +113,11 @@ class History:
 
 
 async def check_sights(world: World, group: ConversationId, model: Conversation, people: Sequence[UserId]) -> None:
-    """The members at every version, and everything that each person is told."""
+    """The members at every version, the changes since the first, and everything that each person is told."""
+    since = await world.person(people[0]).members_since(group, 1, limit=MAX_PAGE)
+    told = [(c.version, c.seq, (c.op.name if c.op else "", c.actor, c.people)) for c in since.changes]
+    assert told == [(entry.version, seq, entry.says) for seq, entry in enumerate(model.line, 1) if entry.control]
+    assert since.current_version == model.version
     for version, members in enumerate(model.versions, 1):
         assert sorted(await world.members_at(group, version)) == sorted(members), f"version {version}"
     for turn in range(4):

@@ -16,7 +16,7 @@ from tests.model.lanes import Lane, new_people
 from tests.model.moves import draw_id, settings_of
 from tests.model.reader import compare_list
 from tests.model.sights import expected_sight
-from tests.model.world import World
+from tests.model.world import SECONDS, World
 
 LANES = 5
 SHORTEST = 5
@@ -71,7 +71,7 @@ class Played:
         self.sequences += sum(len(lane) >= SHORTEST for lane in lanes)
         self.operations += sum(len(lane) for lane in lanes)
         try:
-            asyncio.run_coroutine_threadsafe(all_lanes(), self.loop).result()
+            asyncio.run_coroutine_threadsafe(all_lanes(), self.loop).result(timeout=SECONDS * 10)
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 

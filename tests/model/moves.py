@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import cycle
 from typing import Any
 
 from tests.model.reference import DEFAULTS, Conversation, Refused
@@ -54,6 +55,7 @@ class Moves:
     people: list[UserId]
     model: Conversation
     group: ConversationId
+    _streamed: Iterator[bool] = field(default_factory=lambda: cycle((True, True, False)))
 
     def create(self, settings: Told, people: list[UserId], *, by: UserId, request: bytes) -> Move:
         """Create the group; every call but a repeat of the first must be refused."""
@@ -95,7 +97,7 @@ class Moves:
         return Move(
             name=f"send by {self._name(who)}" + (f" at version {expected}" if expected else ""),
             foretell=lambda model: model.call(("send", who), request, "send", body, expected=expected),
-            carry_out=lambda world: world.person(who).send(item),
+            carry_out=lambda world: world.send(item, streamed=next(self._streamed)),
             tell=lambda answer: {"seq": answer.seq, "version": answer.membership_version},
             request=request + b"send",
         )

@@ -14,10 +14,12 @@ from tests.support.valkey import require_valkey
 
 from qim.membership.v1 import membership_pb2, membership_pb2_grpc
 from qim.writer.v1 import internal_pb2_grpc
+from qim_client import answers
 from qim_client.actor import ActorClient
 from qim_client.gateway import GatewayClient
 from qim_client.operators import OperatorClient
 from qim_client.retry import RetryPolicy
+from qim_client.values import Outgoing
 from qim_common.channels import ChannelProvider
 from qim_common.identity import Role
 from qim_common.ids import ConversationId, TenantId, UserId
@@ -45,6 +47,7 @@ class World:
             timeout=SECONDS,
             policy=PATIENT,
         )
+        self._stream = self.gateway.open_stream()
         self.operators = {
             "operator": OperatorClient(admin, files, TENANT, timeout=SECONDS, policy=PATIENT),
             "backend": OperatorClient(admin, suite.backend_files(), TENANT, timeout=SECONDS, policy=PATIENT),
@@ -59,6 +62,13 @@ class World:
     def person(self, user: UserId) -> ActorClient:
         """The calls of one end user."""
         return self.gateway.as_actor(TENANT, user)
+
+    async def send(self, item: Outgoing, *, streamed: bool) -> answers.Sent:
+        """One message, by itself or on the stream that all share; raises its refusal."""
+        if not streamed:
+            return await self.gateway.as_actor(item.actor.tenant, item.actor.user, item.actor.device).send(item)
+        (sent,) = await self._stream.send([item])
+        return sent.result()
 
     async def members_at(self, group: ConversationId, version: int) -> list[bytes]:
         """RecipientsForVersion, as the session service asks it."""
@@ -83,6 +93,7 @@ class World:
 
     async def close(self) -> None:
         """Close every connection."""
+        await self._stream.close()
         await self.gateway.close()
         for client in self.operators.values():
             await client.close()
