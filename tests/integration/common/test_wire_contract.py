@@ -21,7 +21,7 @@ from tests.support import conducted
 from qim.membership.v1 import membership_pb2
 from qim.writer.v1 import writer_pb2
 from qim_common.channels import MAX_MESSAGE_BYTES
-from qim_common.errors import GroupFrozen, from_rpc_error, from_status
+from qim_common.errors import BackendUnavailable, GroupFrozen, from_rpc_error, from_status
 from qim_common.identity import Actor, Principal, PrincipalKind
 from qim_common.ids import DeviceId, TenantId, UserId
 from qim_devkit.pki import Authority, DevPki
@@ -308,6 +308,16 @@ async def test_a_stream_of_answers_needs_no_deadline_and_ends_with_its_refusal(c
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await stream.read()
     assert isinstance(from_rpc_error(refused.value), GroupFrozen)
+
+
+async def test_a_stream_of_answers_that_meets_its_callers_deadline_ends_by_name(callers: dict[str, Caller]) -> None:
+    request = membership_pb2.RecipientsForVersionRequest(group_id=conducted.FOREVER)
+    stream = callers["session"].membership.RecipientsForVersion(request, timeout=1)
+    assert isinstance(await stream.read(), membership_pb2.RecipientChunk)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stream.read()
+
+    assert isinstance(from_rpc_error(refused.value), BackendUnavailable)
 
 
 async def test_a_stream_of_requests_takes_actors_from_its_frames(rig: Rig, gateway: Caller) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -129,7 +130,8 @@ async def test_a_stream_without_a_frame_ends_with_ok(writers: Writers) -> None:
 
 async def test_the_largest_frame_is_taken(writers: Writers, group: ConversationId) -> None:
     actors = [acting(user).to_message() for user in [ANA, BEN, CARA] + [DAN] * 253]
-    messages = [message(group, actor_index=number % 3) for number in range(256)]
+    largest = {"body": bytes(65_536), "custom_type": "t" * 128}
+    messages = [message(group, actor_index=number % 3, **largest) for number in range(256)]
     sent = frame(*messages, actors=actors, frame_number=2**64 - 1, timeout_ms=60_000)
     (answer,) = await method("SendMessages").call(writers.caller("gateway"), sent)
     assert answer.frame_number == 2**64 - 1
@@ -198,6 +200,36 @@ async def test_a_caller_that_does_not_read_its_answers_is_not_read_without_end(
     await stream.done_writing()
     assert await read_all(stream) == []
     await caller.provider.close()
+
+
+async def test_callers_that_do_not_read_their_answers_cost_the_writer_little(
+    writers: Writers, group: ConversationId
+) -> None:
+    """Neither the bodies of refused messages stay, nor does the number of streams multiply what does."""
+    refused = frame(*(message(group, type=2, body=bytes(16_000)) for _ in range(128)))
+
+    async def flood(stream: Any) -> None:
+        """Until the writer takes no more."""
+        while not (await asyncio.wait([asyncio.ensure_future(stream.write(refused))], timeout=2))[1]:
+            pass
+
+    async with writers.another() as flooded:
+        callers = [Caller(flooded.address, writers.suite.gateway_files()) for _ in range(4)]
+        before = resident_bytes(flooded.pid)
+        streams = [caller.writer.SendMessages() for caller in callers for _ in range(10)]
+        await asyncio.gather(*(flood(stream) for stream in streams))
+        assert resident_bytes(flooded.pid) - before < 400 * 1024 * 1024
+        # A caller that does read is served, though the others hold the whole budget.
+        frames = [frame(message(group), frame_number=number) for number in range(20)]
+        answers = await read_all(callers[0].writer.SendMessages(iter(frames)))
+        assert sorted(each.frame_number for each in answers) == list(range(20))
+        await asyncio.gather(*(caller.provider.close() for caller in callers))
+
+
+def resident_bytes(pid: int) -> int:
+    """What a process has in memory."""
+    (line,) = [each for each in Path(f"/proc/{pid}/status").read_text().splitlines() if each.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024
 
 
 async def test_a_client_that_goes_away_leaves_the_stream_of_others_alone(

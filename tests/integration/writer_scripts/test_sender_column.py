@@ -39,6 +39,7 @@ async def unread(chat: Chat, group: ConversationId, person: UserId, lower: int, 
     assert facts is not None
     assert facts.person is not None
     (count,) = await chat.stores.messages.unread(TENANT, [(group, UnreadSpan(lower, upper), facts.person.ordinal)])
+    assert count is not None
     return count
 
 

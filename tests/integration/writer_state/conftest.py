@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import pytest_asyncio
 from tests.support.chat import OPERATOR, Chat, acting
-from tests.support.redis_stores import redis_stores
+from tests.support.redis_stores import RedisStores, redis_stores
 
 from qim_common.ids import ConversationId, UserId, uuid7
+from qim_common.keys import SENDER_SEGMENT
 from qim_devkit.valkey import ValkeyServer
 from qim_writer.backends.redis.group_state import RedisGroupStateStore
+from qim_writer.commands.change_members import GroupQueues, MemberChanges
 from qim_writer.commands.clear_history import OwnClear
 from qim_writer.commands.group_state import GroupState
 from qim_writer.commands.states import ConversationState, PersonStates
@@ -28,6 +30,24 @@ class Room:
     groups: GroupState
     own_clear: OwnClear
     persons: PersonStates
+    stores: RedisStores
+    states: RedisGroupStateStore
+
+    def another_writer(self, limits: Limits | None = None) -> GroupState:
+        """The same commands as a second writer process has them, with queues of its own."""
+        trimmer = Trimmer(self.states, buckets=self.stores.buckets)
+        return GroupState(self.stores.membership, self.states, trimmer, limits or self.chat.limits)
+
+    async def preset_column(self, group: ConversationId, sender: UserId, head: int) -> None:
+        """The sender column as if one person had written everything up to the head; the records are left out."""
+        facts = await self.stores.membership.facts(self.chat.of(group), sender)
+        assert facts is not None
+        assert facts.person is not None
+        keys = self.stores.keys(group)
+        for first in range(0, head, SENDER_SEGMENT):
+            column = facts.person.ordinal * min(SENDER_SEGMENT, head - first)
+            await self.stores.call("SET", keys.msgsnd(first // SENDER_SEGMENT), column)
+        await self.stores.call("SET", keys.msgcseq, head)
 
     async def transfer(
         self, group: ConversationId, to: UserId, by: UserId | None = None, *, request_id: bytes = b""
@@ -79,6 +99,8 @@ async def room(valkey_session: ValkeyServer) -> AsyncIterator[Room]:
         limits = Limits(broadcast_max_members=5, fanout_max_members=8)
         chat = Chat(stores, limits=limits)
         states = RedisGroupStateStore(stores.store)
-        groups = GroupState(stores.membership, states, Trimmer(states, buckets=stores.buckets), limits)
+        queues = GroupQueues()
+        chat.changes = MemberChanges(stores.membership, limits, queues)
+        groups = GroupState(stores.membership, states, Trimmer(states, buckets=stores.buckets), limits, queues)
         persons = PersonStates(stores.membership, stores.messages)
-        yield Room(chat, groups, OwnClear(stores.membership, states), persons)
+        yield Room(chat, groups, OwnClear(stores.membership, states), persons, stores, states)

@@ -22,7 +22,7 @@ from qim_writer.backends.redis.membership import RedisMembershipStore
 from qim_writer.backends.redis.messages import RedisMessageStore
 from qim_writer.backends.redis.store import SCRIPTS, RedisStore
 from qim_writer.commands.authorize import Authorization
-from qim_writer.commands.change_members import MemberChanges
+from qim_writer.commands.change_members import GroupQueues, MemberChanges
 from qim_writer.commands.clear_history import OwnClear
 from qim_writer.commands.explain import Explain
 from qim_writer.commands.group_state import GroupState
@@ -70,12 +70,13 @@ async def serve(settings: WriterSettings) -> None:
         fanout_max_members=settings.projection_fanout_max_members,
     )
     membership, messages, commits = RedisMembershipStore(store), RedisMessageStore(store), RedisCommitLog(store)
-    changes = MemberChanges(membership, limits)
+    queues = GroupQueues()
+    changes = MemberChanges(membership, limits, queues)
     tokens = TokenSigner(settings.token_key_file)
     members = Members(membership, tokens, settings.commit_buckets)
     states = RedisGroupStateStore(store)
     trimmer = Trimmer(states, settings.commit_buckets)
-    groups = GroupState(membership, states, trimmer, limits)
+    groups = GroupState(membership, states, trimmer, limits, queues)
     retention = Retention(
         states, trimmer, settings.commit_buckets, interval_seconds=settings.retention_interval_seconds
     )

@@ -80,6 +80,14 @@ class Facts:
     """Its commit time where its record was removed."""
     person: Person | None
 
+    def floor_for(self, person: Person) -> int:
+        """The floor as far as the person learns of it: who is outside hears of nothing after the leave."""
+        return self.floor if person.present else min(self.floor, person.newest.left_at - 1)
+
+    def version_for(self, person: Person) -> int:
+        """The version as far as the person learns of it: for who is outside the one that ended the stay."""
+        return self.version if person.present else person.newest.ended_version
+
     @property
     def line(self) -> Line:
         """The conversation's own part in the visible range."""
@@ -220,8 +228,12 @@ class MessageStore(Protocol):
         removed have no people."""
         ...
 
-    async def unread(self, tenant: TenantId, spans: Sequence[tuple[ConversationId, UnreadSpan, bytes]]) -> list[int]:
-        """For each conversation the ordinary messages of others in the span; the bytes are the person's ordinal."""
+    async def unread(
+        self, tenant: TenantId, spans: Sequence[tuple[ConversationId, UnreadSpan, bytes]]
+    ) -> list[int | None]:
+        """For each conversation the ordinary messages of others in the span; the bytes are the person's ordinal.
+
+        None where the floor has passed into the span meanwhile: its facts are to be read again."""
         ...
 
 

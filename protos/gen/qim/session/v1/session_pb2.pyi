@@ -57,6 +57,7 @@ class Conversation(_message.Message):
     hidden: _builtins.bool
     muted: _builtins.bool
     revision: _builtins.int
+    """0 for who is outside."""
     generation: _builtins.int
     @_builtins.property
     def stay(self) -> _types_pb2.Stay:

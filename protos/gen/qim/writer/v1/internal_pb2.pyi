@@ -110,6 +110,9 @@ class ConversationState(_message.Message):
     last_activity_ms: _builtins.int
     """Its commit time; the conversation's creation when there is none."""
     membership_version: _builtins.int
+    """Of who is outside the version that ended the stay, and no revision: nothing
+    after the leave is told.
+    """
     revision: _builtins.int
     generation: _builtins.int
     upper_seq: _builtins.int

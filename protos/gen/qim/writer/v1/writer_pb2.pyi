@@ -472,6 +472,7 @@ class VisibleRange(_message.Message):
     state: _types_pb2.MemberState.ValueType
     own_clear_seq: _builtins.int
     group_floor_seq: _builtins.int
+    """Both as of the leave, for who is outside."""
     membership_version: _builtins.int
     generation: _builtins.int
     @_builtins.property

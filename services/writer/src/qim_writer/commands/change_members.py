@@ -61,6 +61,10 @@ class GroupQueues:
     def __init__(self) -> None:
         self._locks: dict[tuple[TenantId, ConversationId], tuple[asyncio.Lock, int]] = {}
 
+    def __len__(self) -> int:
+        """How many groups have a change under way."""
+        return len(self._locks)
+
     @asynccontextmanager
     async def turn(self, group: Conversation) -> AsyncIterator[None]:
         """Waits until every earlier change of the group is through."""
@@ -81,10 +85,10 @@ class GroupQueues:
 class MemberChanges:
     """The membership changes of this process."""
 
-    def __init__(self, store: MembershipStore, limits: Limits) -> None:
+    def __init__(self, store: MembershipStore, limits: Limits, queues: GroupQueues | None = None) -> None:
         self._store = store
         self._limits = limits
-        self._queues = GroupQueues()
+        self._queues = GroupQueues() if queues is None else queues
 
     async def by_principal(self, principal: Principal, change: AdminChange) -> tuple[Conversation, ChangeAnswer]:
         """AdminChangeMembers. Raises InvalidArgument, TooManyItems, PermissionDenied (no such group),

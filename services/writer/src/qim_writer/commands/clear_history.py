@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from qim_common.errors import InvalidArgument
+from qim_common.errors import InvalidArgument, PermissionDenied
 from qim_common.identity import Actor
 from qim_common.ids import parse_conversation, parse_id
 from qim_writer.commands.callers import caller_of_actor
@@ -31,5 +31,12 @@ class OwnClear:
         stored = await self._states.stored_answer(conversation, key)
         if stored is not None:
             return self._states.clear_point(stored)
-        await readable(self._membership, actor, conversation)
+        try:
+            await readable(self._membership, actor, conversation)
+        except PermissionDenied:
+            # The same request may have been carried out since the look-up, and a removal after it.
+            stored = await self._states.stored_answer(conversation, key)
+            if stored is None:
+                raise
+            return self._states.clear_point(stored)
         return await self._states.clear_own(conversation, actor.user, upto, key)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from qim_common.errors import MemberLimitExceeded, TooManyItems
+from qim_common.errors import MemberLimitExceeded, QimError, TooManyItems
 from qim_common.identity import Actor
 from qim_common.ids import UserId, derived_group_id, parse_group, parse_id, parse_user
 from qim_writer.domain.changes import distinct, fans_out_lazily
@@ -49,15 +49,29 @@ async def create_group(
     people: tuple[UserId, ...] = distinct((actor.user, *invited))
     if len(people) > PEOPLE_MAX:
         raise TooManyItems(metadata={"field": "member_user_ids", "most": str(PEOPLE_MAX)})
-    settings = request.settings.validated(limits)
-    if len(people) > settings.member_limit:
-        raise MemberLimitExceeded
-    policy = Policy(settings, actor.user)
     group = Conversation(actor.tenant, group_id)
     key = IdempotencyKey(
         entry_field(actor.tenant, RequestClass.MEMBER, actor.user, group_id, request.request_id),
-        content_digest(_OPERATION, policy.pack(), struct.pack(">H", len(people)), *sorted(people)),
+        content_digest(
+            _OPERATION, Policy(request.settings, actor.user).pack(), struct.pack(">H", len(people)), *sorted(people)
+        ),
         id_time(request.request_id),
     )
+    try:
+        policy = _policy(request.settings, limits, actor.user, len(people))
+    except QimError:
+        # The deployment's limits may have been others when the same request was carried out.
+        known = await store.plan_facts(group, (actor.user,), key)
+        if known.answer is None:
+            raise
+        return group, known.answer
     answer = await store.create(group, people, policy, key, big=fans_out_lazily(len(people), limits, before=False))
     return group, answer
+
+
+def _policy(settings: GroupSettings, limits: Limits, owner: UserId, people: int) -> Policy:
+    """The new group's policy. Raises InvalidArgument, MemberLimitExceeded."""
+    valid = settings.validated(limits)
+    if people > valid.member_limit:
+        raise MemberLimitExceeded
+    return Policy(valid, owner)

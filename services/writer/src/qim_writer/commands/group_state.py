@@ -1,21 +1,22 @@
 """Settings, ownership, freeze and floor: changes of a group that take no seq and no version.
 
 Each is planned on the group's present policy and committed if that is still the present one; what another change
-overtook is planned again.
+overtook is planned again. They queue with the membership changes of their group.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from qim_common.errors import GroupFrozen, InvalidArgument, MembershipChanged, PermissionDenied
+from qim_common.errors import GroupFrozen, InvalidArgument, MembershipChanged, PermissionDenied, QimError
 from qim_common.identity import Actor, Principal
 from qim_common.ids import parse_group, parse_id, parse_user
 from qim_common.records import StateChange
 from qim_writer.commands.callers import Caller, caller_of_actor, caller_of_principal
+from qim_writer.commands.change_members import GroupQueues
 from qim_writer.commands.history import SEQ_MAX
 from qim_writer.commands.trimming import Trimmer
 from qim_writer.domain.policy import NOBODY, GroupSettings, Limits, Policy, PolicyChange
@@ -30,11 +31,20 @@ _Plan = Callable[[Policy], PolicyChange]
 class GroupState:
     """The changes without a seq of this process."""
 
-    def __init__(self, membership: MembershipStore, states: GroupStateStore, trimmer: Trimmer, limits: Limits) -> None:
+    def __init__(
+        self,
+        membership: MembershipStore,
+        states: GroupStateStore,
+        trimmer: Trimmer,
+        limits: Limits,
+        queues: GroupQueues | None = None,
+    ) -> None:
+        """`queues`: those of the membership changes, which are compared with the policy too."""
         self._membership = membership
         self._states = states
         self._trimmer = trimmer
         self._limits = limits
+        self._queues = GroupQueues() if queues is None else queues
 
     async def update_settings(
         self, principal: Principal, request_id: bytes, group_id: bytes, settings: GroupSettings
@@ -44,12 +54,13 @@ class GroupState:
         Raises InvalidArgument, PermissionDenied (no such group), MembershipChanged, IdempotencyKeyReused,
         RequestTooOld."""
         group = _group(principal, request_id, group_id)
-        wanted = settings.validated(self._limits)
         caller = caller_of_principal(principal)
-        key = caller.key(group.id, request_id, b"update_settings", Policy(wanted, NOBODY).pack())
+        key = caller.key(group.id, request_id, b"update_settings", Policy(settings, NOBODY).pack())
 
         def plan(policy: Policy) -> PolicyChange:
-            return PolicyChange(StateChange.SETTINGS, policy, replace(policy, settings=wanted))
+            return PolicyChange(
+                StateChange.SETTINGS, policy, replace(policy, settings=settings.validated(self._limits))
+            )
 
         return group, await self._change(group, caller, key, plan)
 
@@ -94,27 +105,44 @@ class GroupState:
         _check_seq(upto)
         caller = _caller(by)
         key = caller.key(group.id, request_id, b"clear_group", struct.pack(">Q", upto))
-        stored = await self._states.stored_answer(group, key)
-        if stored is not None:
-            return group, self._states.snapshot(stored)
-        for _ in range(PLANS):
+
+        async def raise_floor() -> GroupSnapshot | None:
             policy = await self._policy(group)
             _require_owner(by, policy)
-            snapshot = await self._states.raise_floor(group, upto, policy, caller.maker, key)
-            if snapshot is not None:
-                self._trimmer.floor_moved(group)
-                return group, snapshot
-        raise MembershipChanged
+            return await self._states.raise_floor(group, upto, policy, caller.maker, key)
+
+        snapshot = await self._first_answer(group, key, raise_floor)
+        self._trimmer.floor_moved(group)
+        return group, snapshot
 
     async def _change(self, group: Conversation, caller: Caller, key: IdempotencyKey, plan: _Plan) -> GroupSnapshot:
-        stored = await self._states.stored_answer(group, key)
-        if stored is not None:
-            return self._states.snapshot(stored)
-        for _ in range(PLANS):
-            change = plan(await self._policy(group))
-            snapshot = await self._states.change_policy(group, change, caller.maker, key)
-            if snapshot is not None:
-                return snapshot
+        async def change() -> GroupSnapshot | None:
+            planned = plan(await self._policy(group))
+            return await self._states.change_policy(group, planned, caller.maker, key)
+
+        return await self._first_answer(group, key, change)
+
+    async def _first_answer(
+        self, group: Conversation, key: IdempotencyKey, attempt: Callable[[], Awaitable[GroupSnapshot | None]]
+    ) -> GroupSnapshot:
+        """The stored answer of a known id, else what an attempt gives; None of it stands for "overtaken, try again".
+
+        The same request may be carried out elsewhere between the look-up and the attempt's own checks, so a refusal
+        counts only if the id is still unknown."""
+        async with self._queues.turn(group):
+            stored = await self._states.stored_answer(group, key)
+            if stored is not None:
+                return self._states.snapshot(stored)
+            try:
+                for _ in range(PLANS):
+                    snapshot = await attempt()
+                    if snapshot is not None:
+                        return snapshot
+            except QimError:
+                stored = await self._states.stored_answer(group, key)
+                if stored is None:
+                    raise
+                return self._states.snapshot(stored)
         raise MembershipChanged
 
     async def _policy(self, group: Conversation) -> Policy:

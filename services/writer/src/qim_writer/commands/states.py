@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final
 
-from qim_common.errors import InvalidArgument, TooManyItems
-from qim_common.ids import ConversationId, UserId, parse_conversation, parse_tenant, parse_user
+from qim_common.errors import BackendUnavailable, InvalidArgument, TooManyItems
+from qim_common.ids import ConversationId, TenantId, UserId, parse_conversation, parse_tenant, parse_user
 from qim_common.records import Record
 from qim_writer.commands.history import ANSWER_BYTES, answer_bytes, records_in_parts
 from qim_writer.domain.delivery import PageOutline, delivered_stretches, within
@@ -32,8 +33,15 @@ ENTRIES_MAX: Final = 1_000
 EVENTS_AT_ONCE: Final = 2_048
 """Control messages of one read: well below a millisecond of the store's time."""
 
+READS_MAX: Final = 8
+"""How often a conversation is looked at again because its floor passed a segment of the sender column meanwhile."""
+
 EVENT_READS: Final = 8
 """Of one page. A page that meets more control messages than these hold ends early, and the next one goes on there."""
+
+
+class _Stale(Enum):
+    FLOOR_MOVED = "floor_moved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,33 @@ class PersonStates:
         if len(queries) > CONVERSATIONS_MAX:
             raise TooManyItems(metadata={"field": "conversations", "most": str(CONVERSATIONS_MAX)})
         ids = [parse_conversation(raw, f"conversations[{index}]") for index, (raw, _) in enumerate(queries)]
+        found: list[ConversationState | None] = [None] * len(ids)
+        room = ANSWER_BYTES
+        asked = list(range(len(ids)))
+        for _ in range(READS_MAX):
+            stale: list[int] = []
+            states = await self._read(tenant, user, [(ids[i], queries[i][1]) for i in asked], with_preview, room)
+            for index, state in zip(asked, states, strict=True):
+                if isinstance(state, ConversationState):
+                    room -= 0 if state.preview is None else len(state.preview.tail.body)
+                    found[index] = state
+                elif state is _Stale.FLOOR_MOVED:
+                    stale.append(index)
+            if not stale:
+                return list(zip(ids, found, strict=True))
+            asked = stale
+        raise BackendUnavailable
+
+    async def _read(
+        self,
+        tenant: TenantId,
+        user: UserId,
+        queries: Sequence[tuple[ConversationId, int]],
+        with_preview: bool,
+        room: int,
+    ) -> list[ConversationState | _Stale | None]:
+        """The states as of one look at each conversation; stale where its floor moved while unread was counted."""
+        ids = [conversation for conversation, _ in queries]
         facts = await self._membership.facts_of_many(tenant, user, ids)
         known = [
             (index, fact, fact.person)
@@ -117,15 +152,17 @@ class PersonStates:
         unread, records = await asyncio.gather(
             self._messages.unread(tenant, spans), self._messages.records_of_many(tenant, wanted)
         )
-        found: list[ConversationState | None] = [None] * len(ids)
-        room = ANSWER_BYTES
+        found: list[ConversationState | _Stale | None] = [None] * len(ids)
         for (index, _, _), view, count, read in zip(known, views, unread, records, strict=True):
+            if count is None:
+                found[index] = _Stale.FLOOR_MOVED
+                continue
             conversation = Conversation(tenant, ids[index])
             last_ms = await self._last_activity(conversation, user, view, read)
             state = view.state(conversation, count, read, room, last_ms)
             room -= 0 if state.preview is None else len(state.preview.tail.body)
             found[index] = state
-        return list(zip(ids, found, strict=True))
+        return found
 
     async def _last_activity(
         self, conversation: Conversation, user: UserId, view: _View, read: Sequence[Record]
@@ -157,7 +194,7 @@ class PersonStates:
         if facts is None or facts.person is None:
             return Delivered(conversation, (), after, more=False, generation=0 if facts is None else facts.generation)
         person = facts.person
-        visible = visible_range(person, facts.line) if may_read(person) else Visible((), 0)
+        visible = visible_range(person, facts.line)
         outline = await self._outline(conversation, person, facts, visible, PageOutline(room=limit, upto=after))
         page = _Page()
         seqs = [seq for part in outline.stretches if part.readable for seq in range(part.first, part.last + 1)]
@@ -231,7 +268,7 @@ class _View:
     def __init__(self, facts: Facts, person: Person, *, with_preview: bool) -> None:
         self.facts = facts
         self._person = person
-        self._visible = visible_range(person, facts.line) if may_read(person) else Visible((), 0)
+        self._visible = visible_range(person, facts.line)
         self.newest = newest_delivered(person, facts)
         self._preview = self._visible.head if with_preview else 0
         self.seqs = sorted({seq for seq in (self.newest, self._preview) if seq})

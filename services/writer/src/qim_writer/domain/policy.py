@@ -54,7 +54,7 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """A group's own settings. `last_n` counts seqs; `broadcast_max_members` 0 stands for the deployment's value;
-    `retention_days` 0 for never."""
+    `retention_days` 0 for never; `member_limit` 0 for the deployment's default, which `validated` puts in its place."""
 
     member_limit: int
     newcomer: NewcomerPolicy = NewcomerPolicy.SINCE_JOIN
@@ -70,7 +70,10 @@ class GroupSettings:
         return EVERYTHING if self.newcomer is NewcomerPolicy.ALL else self.last_n
 
     def validated(self, limits: Limits) -> GroupSettings:
-        """These settings; raises InvalidArgument naming the field that is out of its range."""
+        """These settings with the default limit where they name none; raises InvalidArgument naming the field that is
+        out of its range."""
+        if not self.member_limit:
+            return replace(self, member_limit=limits.member_limit).validated(limits)
         if self.newcomer is NewcomerPolicy.LAST_N:
             if not 1 <= self.last_n <= LAST_N_MAX:
                 raise InvalidArgument("settings.newcomer_history.last_n", f"must be from 1 to {LAST_N_MAX} with LAST_N")

@@ -19,7 +19,6 @@ from qim_writer.domain.policy import (
     NOBODY,
     GroupSettings,
     LeaverHistory,
-    Limits,
     NewcomerPolicy,
     Policy,
     RejoinHistory,
@@ -116,13 +115,13 @@ def version_of(group: Conversation, answer: ChangeAnswer) -> membership_pb2.Memb
     )
 
 
-def settings_from(message: types_pb2.GroupSettings, limits: Limits) -> GroupSettings:
-    """A group's settings as a caller wrote them, unset fields with their defaults; not yet validated.
+def settings_from(message: types_pb2.GroupSettings) -> GroupSettings:
+    """A group's settings as a caller wrote them, unset policies with their defaults; not yet validated.
 
     Raises InvalidArgument for an enum value that is not known."""
     newcomer = message.newcomer_history
     return GroupSettings(
-        member_limit=message.member_limit or limits.member_limit,
+        member_limit=message.member_limit,
         newcomer=_enum(NewcomerPolicy, newcomer.policy or NewcomerPolicy.SINCE_JOIN, "newcomer_history.policy"),
         last_n=newcomer.last_n,
         rejoin=_enum(RejoinHistory, message.rejoin_history or RejoinHistory.LATEST_STAY, "rejoin_history"),

@@ -65,7 +65,7 @@ class GroupControlHandler(group_control_pb2_grpc.GroupControlServicer):
         self, request: group_control_pb2.ControlUpdateGroupSettingsRequest, context: Context
     ) -> group_control_pb2.Group:
         """See the proto."""
-        settings = convert.settings_from(request.settings, self._limits)
+        settings = convert.settings_from(request.settings)
         work = self._groups.update_settings(require_principal(), request.request_id, request.group_id, settings)
         return convert.group_after(*await self._tasks.shield(work))
 

@@ -63,11 +63,11 @@ def _state(conversation_id: ConversationId, state: ConversationState | None) -> 
         preview=None if state.preview is None else convert.message_of(state.conversation, state.preview),
         newest_delivered_seq=state.newest_delivered,
         last_activity_ms=state.last_activity_ms,
-        membership_version=facts.version,
-        revision=facts.revision,
+        membership_version=facts.version_for(state.person),
+        revision=facts.revision if state.person.present else 0,
         generation=facts.generation,
         upper_seq=state.upper,
-        frozen=facts.policy.frozen,
+        frozen=facts.policy.frozen and state.person.present,
         readable=state.readable,
     )
 

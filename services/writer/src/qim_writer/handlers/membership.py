@@ -51,7 +51,7 @@ class GroupMembershipHandler(membership_pb2_grpc.GroupMembershipServicer):
         self, request: membership_pb2.GroupCreateRequest, context: Context
     ) -> membership_pb2.GroupCreated:
         """See the proto."""
-        settings = convert.settings_from(request.settings, self._limits)
+        settings = convert.settings_from(request.settings)
         wanted = CreateGroup(request.request_id, request.group_id, request.member_user_ids, settings)
         group, answer = await self._tasks.shield(create_group(self._store, self._limits, require_actor(), wanted))
         return membership_pb2.GroupCreated(

@@ -166,8 +166,8 @@ class WriterHandler(writer_pb2_grpc.WriterServicer):
             state=types_pb2.MemberState.ValueType(person.newest.state),
             stays=[convert.stay_of(stay) for stay in person.stays],
             own_clear_seq=person.own_clear,
-            group_floor_seq=facts.floor,
-            membership_version=facts.version,
+            group_floor_seq=facts.floor_for(person),
+            membership_version=facts.version_for(person),
             generation=facts.generation,
         )
 

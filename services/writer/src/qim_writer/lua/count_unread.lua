@@ -4,7 +4,7 @@
 --
 -- KEYS   for each stretch: msgctl, msgsnd:k
 -- ARGV   for each stretch: first seq and last seq (both in segment k), the person's ordinal (3 bytes)
--- Returns for each stretch the number of seqs that do not count
+-- Returns for each stretch the number of seqs that do not count; -1 where the column is gone, because the floor has passed it
 -- Status codes: none
 local SEGMENT = 65536
 local out = {}
@@ -13,7 +13,8 @@ for i = 1, #ARGV / 3 do
   local skipped = redis.call('ZCOUNT', KEYS[2 * i - 1], first, last)
   local base = math.floor((first - 1) / SEGMENT) * SEGMENT
   local column = redis.call('GETRANGE', KEYS[2 * i], (first - 1 - base) * 3, (last - base) * 3 - 1)
-  local at = string.find(column, ordinal, 1, true)
+  if #column ~= (last - first + 1) * 3 then skipped = -1 end
+  local at = skipped >= 0 and string.find(column, ordinal, 1, true)
   while at do
     if at % 3 == 1 then
       skipped = skipped + 1

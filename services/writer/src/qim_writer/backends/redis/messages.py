@@ -98,10 +98,12 @@ class RedisMessageStore:
                 events.append(Change(made, op, seq, record.time_ms, actor, people))
         return events
 
-    async def unread(self, tenant: TenantId, spans: Sequence[tuple[ConversationId, UnreadSpan, bytes]]) -> list[int]:
+    async def unread(
+        self, tenant: TenantId, spans: Sequence[tuple[ConversationId, UnreadSpan, bytes]]
+    ) -> list[int | None]:
         """See the Protocol. Counted from the sender column, in calls of at most UNREAD_SEQS_PER_CALL; those of one
         instance go one after another, so that it serves others in between."""
-        counts = [max(span.upper - span.lower, 0) for _, span, _ in spans]
+        counts: list[int | None] = [max(span.upper - span.lower, 0) for _, span, _ in spans]
         calls: dict[int, list[_Stretches]] = {}
         filling: dict[int, _Stretches] = {}
         for index, (conversation, span, ordinal) in enumerate(spans):
@@ -119,7 +121,8 @@ class RedisMessageStore:
                 first = last + 1
         for skipped in await asyncio.gather(*(self._count(of_instance) for of_instance in calls.values())):
             for index, count in skipped:
-                counts[index] -= count
+                before = counts[index]
+                counts[index] = None if before is None or count < 0 else before - count
         return counts
 
     async def _count(self, calls: Sequence[_Stretches]) -> list[tuple[int, int]]:
