@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.model.world import World
+
+pytest.register_assert_rewrite(*(f"tests.model.{name}" for name in ("reader", "lanes", "doors", "histories")))
+
+from tests.model.world import World  # noqa: E402 - what is imported before is not rewritten
 
 
 @pytest.fixture(scope="session")

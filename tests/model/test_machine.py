@@ -35,7 +35,7 @@ def chosen_seed(request: pytest.FixtureRequest) -> int:
 def run(machine: type[Conversations], examples: int, chosen: int) -> None:
     """Play examples; raises the first failure."""
     as_found = os.environ.get("QIM_MODEL_SHRINK") == "0"
-    phases = [Phase.explicit, Phase.generate] if as_found else [*Phase]
+    phases = [Phase.generate] if as_found else [Phase.reuse, Phase.generate, Phase.shrink]
     options: dict[str, Any] = {"database": None} if as_found else {}
     run_state_machine_as_test(
         seed(chosen)(machine),

@@ -81,7 +81,7 @@ async def test_a_batch_has_1_to_256_items(gateway: GatewayClient, count: int) ->
 async def test_a_batch_that_no_server_would_take_is_not_sent(gateway: GatewayClient) -> None:
     async with gateway.open_stream() as stream:
         with pytest.raises(errors.MessageTooLarge):
-            await stream.send([item(NOWHERE, bytes(64 * 1024))] * 97)
+            await stream.send([item(NOWHERE, bytes(65 * 1024))] * 256)
 
 
 async def test_a_stream_outlives_the_servers_maximum_age(gateway: GatewayClient) -> None:

@@ -15,7 +15,7 @@ from qim_common.topology import Topology
 from qim_session.backends.redis_dispatch import RedisDispatchLog
 from qim_session.backends.redis_projection import RedisProjectionStore
 from qim_session.commands.audience import Audiences
-from qim_session.commands.consume import DispatchConsumer, DispatchLogRefused
+from qim_session.commands.consume import DispatchConsumer, DispatchLogRefused, progress_of
 from qim_session.commands.projection import Projector
 from qim_session.domain.membership import MembersCache, MembershipChange
 from qim_session.domain.position import Checkpoint, Position
@@ -125,6 +125,30 @@ async def test_an_outage_of_the_writer_holds_the_position_and_nothing_else(store
         store.members.down = False
         await until(lambda: caught_up(store))
     assert await store.listed(ANA) == {HIKERS: 20, other: 30}
+
+
+async def test_the_lowest_progress_waits_for_a_partition_that_waits(store: Store) -> None:
+    store.members.versions[HIKERS, 1] = {ANA}
+    consumer = store.consumer()
+
+    async def went_on(before: int) -> bool:
+        return progress_of([consumer]).settled_ms > before
+
+    async with Running(consumer):
+        await until(lambda: went_on(0))
+        store.members.down = True
+        last = await store.append(HIKERS, messages(HIKERS, 1, 1, [ordinary(ANA)]))
+        committed = int(last.partition("-")[0])
+
+        async def others_went_on() -> bool:
+            others = [at for part, at in consumer.progress.items() if part != store.partition(HIKERS)]
+            return store.members.refused >= 2 and min(others) > committed
+
+        await until(others_went_on)
+        assert progress_of([consumer]).settled_ms <= committed
+        store.members.down = False
+        await until(lambda: went_on(committed))
+    assert await store.listed(ANA) == {HIKERS: committed}
 
 
 async def test_a_store_that_was_killed_is_taken_up_where_it_stood(own_store: Store) -> None:

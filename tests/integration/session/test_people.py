@@ -46,6 +46,16 @@ async def test_conversations_of_one_moment_are_paged_without_loss(store: Store) 
     assert seen == [group(number) for number in range(100, 0, -1)]
 
 
+async def test_a_list_is_read_upward_without_loss_from_an_exclusive_place(store: Store) -> None:
+    await store.projection.project([entry(number, 100 + number // 40) for number in range(1, 101)], None)
+    seen: list[ConversationId] = []
+    above: ListPosition | None = ListPosition(100, group(10))
+    while rows := await store.people.page(TENANT, ANA, below=None, above=above, limit=7, upward=True):
+        seen += [row.conversation for row in rows]
+        above = rows[-1]
+    assert seen == [group(number) for number in range(11, 101)]
+
+
 async def test_the_list_of_nobody_is_empty(store: Store) -> None:
     assert await page(store, 10) == []
     assert await store.people.oldest_first(TENANT, ANA) == []

@@ -140,15 +140,16 @@ async def test_a_list_is_paged_by_tokens_that_are_bound_to_their_person(person: 
 
     await until(all_are_there)
     first = await ben.list_conversations(page_size=2)
-    second = await ben.list_conversations(page_size=2, page_token=first.next_page_token)
-    third = await ben.list_conversations(page_size=2, page_token=second.next_page_token)
-    found = [entry.conversation for page in (first, second, third) for entry in page.conversations]
-    assert sorted(found) == sorted(groups)
-    assert third.next_page_token == ""
+    found, token = list(first.conversations), first.next_page_token
+    while token:
+        page = await ben.list_conversations(page_size=2, page_token=token)
+        found, token = [*found, *page.conversations], page.next_page_token
+        assert len(found) <= 2 * len(groups)
+    assert {entry.conversation for entry in found} == set(groups)
     with pytest.raises(PageTokenInvalid):
         await ana.list_conversations(page_size=2, page_token=first.next_page_token)
     with pytest.raises(PageTokenInvalid):
-        await ben.list_conversations(page_size=2, page_token=first.next_page_token[:-2] + "AA")
+        await ben.list_conversations(page_size=2, page_token=first.next_page_token[:-4] + "BAAA")
 
 
 @pytest.mark.parametrize("size", [0, 1001])

@@ -222,7 +222,7 @@ async def test_a_request_above_the_transports_limit_ends_that_call_only(
     await stream.write(frame(message(group), frame_number=1))
     first = await stream.read()
     assert isinstance(first, writer_pb2.SendMessagesResponse)
-    await stream.write(frame(*[message(group, body=bytes(65_536))] * 140, frame_number=2))
+    await stream.write(frame(*[message(group, body=bytes(MAX_MESSAGE_BYTES // 256))] * 256, frame_number=2))
     error = await failure(stream.read())
     assert error.code().name == "RESOURCE_EXHAUSTED"
     await method("SendMessage").call(caller, writer_pb2.SendMessageRequest(message=message(group)))

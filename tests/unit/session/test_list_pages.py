@@ -9,34 +9,52 @@ import pytest
 from tests.support.dispatch import group
 
 from qim_common.ids import ConversationId
-from qim_session.domain.list_pages import ListCursor, ListPosition, take_page
+from qim_session.domain.list_pages import CHASE_MS, ListCursor, ListPosition, Progress, take_page
 
 
 class Inbox:
-    """A list in memory that is read as a store is read."""
+    """A list in memory that is read as a store is read; everything below `settled` has been projected."""
 
     def __init__(self, size: int) -> None:
         self.times = {group(number): 100 + number for number in range(1, size + 1)}
-        self.now = 1000
+        self.now = self.settled = 1000
 
     def rise(self, conversation: ConversationId) -> None:
         self.now += 1
-        self.times[conversation] = self.now
+        self.rise_to(conversation, self.now)
+
+    def rise_to(self, conversation: ConversationId, time_ms: int) -> None:
+        assert time_ms >= self.settled
+        self.now = max(self.now, time_ms)
+        self.times[conversation] = max(self.times[conversation], time_ms)
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.settled, self.now)
 
     def read(self, cursor: ListCursor, limit: int) -> list[ListPosition]:
-        ordered = sorted((ListPosition(time, key) for key, time in self.times.items()), reverse=True)
-        above, below = cursor.above, cursor.below
-        between = [at for at in ordered if (above is None or at > above) and (below is None or at < below)]
-        return between[:limit]
+        ordered = sorted((ListPosition(time, key) for key, time in self.times.items()), reverse=not cursor.upward)
+        place = cursor.place
+        return [at for at in ordered if place is None or (at > place if cursor.upward else at < place)][:limit]
 
     def page(self, cursor: ListCursor, size: int) -> tuple[list[ListPosition], ListCursor | None]:
         rows: list[ListPosition] = []
         while True:
-            taken, after, new_sweep = take_page(cursor, self.read(cursor, size - len(rows) + 1), size - len(rows))
+            room = size - len(rows)
+            taken, after, turned = take_page(cursor, self.read(cursor, room + 1), room, self.progress)
             rows += [row.position for row in taken]
-            if after is None or not new_sweep:
+            if after is None or not turned:
                 return rows, after
             cursor = after
+
+    def rest(self, cursor: ListCursor | None, size: int) -> list[ConversationId]:
+        """All that still comes while nothing rises."""
+        rows: list[ListPosition] = []
+        while cursor is not None:
+            taken, cursor = self.page(cursor, size)
+            rows += taken
+            assert len(rows) <= 2 * len(self.times)
+        return [row.conversation for row in rows]
 
 
 def test_a_list_that_fits_into_a_page_is_that_page() -> None:
@@ -50,14 +68,44 @@ def test_an_empty_list_is_one_empty_page() -> None:
 
 
 def test_a_quiet_list_comes_once_and_in_order() -> None:
-    inbox, cursor, seen = Inbox(10), ListCursor(), []
-    while True:
-        rows, after = inbox.page(cursor, 3)
-        seen += [row.conversation for row in rows]
+    assert Inbox(10).rest(ListCursor(), 3) == [group(number) for number in range(10, 0, -1)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 9])
+@pytest.mark.parametrize("settled", [0, 101, 105, 110])
+def test_a_list_at_rest_comes_at_most_twice_however_far_behind_a_partition_is(settled: int, size: int) -> None:
+    inbox = Inbox(10)
+    inbox.settled = settled
+    down = [group(number) for number in range(10, 0, -1)]
+    unsettled = [group(number) for number in range(1, 11) if 100 + number >= settled]
+    assert inbox.rest(ListCursor(), size) == down + unsettled
+
+
+@pytest.mark.parametrize("time_ms", [1000, 1002, 1003, 1004, 2000])
+@pytest.mark.parametrize("late", [1, 5, 9])
+def test_a_conversation_that_rises_late_is_not_missed(time_ms: int, late: int) -> None:
+    inbox = Inbox(10)
+    for number in (6, 7, 8):
+        inbox.rise(group(number))
+    first, cursor = inbox.page(ListCursor(), 2)
+    inbox.rise_to(group(late), time_ms)
+    assert {row.conversation for row in first} | set(inbox.rest(cursor, 2)) == set(inbox.times)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_pages_end_while_messages_arrive_constantly(size: int) -> None:
+    inbox, cursor = Inbox(10), ListCursor()
+    inbox.settled = 0
+    for _ in range(1000):
+        _, after = inbox.page(cursor, size)
         if after is None:
             break
         cursor = after
-    assert seen == [group(number) for number in range(10, 0, -1)]
+        inbox.now += CHASE_MS // 100
+        for number in range(1, 11):
+            inbox.rise(group(number))
+    else:
+        pytest.fail("the pages do not end")
 
 
 def test_what_rose_meanwhile_comes_after_the_bottom() -> None:
@@ -75,7 +123,7 @@ def test_nothing_is_missed_while_conversations_rise(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311  no secret
     inbox, cursor = Inbox(40), ListCursor()
     seen: set[ConversationId] = set()
-    rises = 60
+    rises = 200
     while True:
         rows, after = inbox.page(cursor, chance.randint(1, 9))
         seen.update(row.conversation for row in rows)
@@ -84,13 +132,14 @@ def test_nothing_is_missed_while_conversations_rise(seed: int) -> None:
         cursor = ListCursor.unpack(after.pack())
         for _ in range(min(rises, chance.randint(0, 6))):
             rises -= 1
-            inbox.rise(group(chance.randint(1, 40)))
+            inbox.rise_to(group(chance.randint(1, 40)), chance.randint(inbox.settled, inbox.now + 3))
+        inbox.settled = chance.randint(inbox.settled, inbox.now)
     assert seen == set(inbox.times)
 
 
 def test_a_page_can_end_at_any_of_its_rows() -> None:
     inbox = Inbox(5)
-    taken, _, _ = take_page(ListCursor(), inbox.read(ListCursor(), 4), 3)
+    taken, _, _ = take_page(ListCursor(), inbox.read(ListCursor(), 4), 3, inbox.progress)
     rest, _ = inbox.page(taken[0].after, 10)
     assert [row.conversation for row in rest] == [group(4), group(3), group(2), group(1)]
 
@@ -99,8 +148,8 @@ def test_a_page_can_end_at_any_of_its_rows() -> None:
     "cursor",
     [
         ListCursor(),
-        ListCursor(above=ListPosition(5, group(1)), below=ListPosition(9, group(2)), top=ListPosition(9, group(3))),
-        ListCursor(below=ListPosition(2**53 - 1, group(2))),
+        ListCursor(place=ListPosition(5, group(1)), turn=ListPosition(9, group(2))),
+        ListCursor(place=ListPosition(2**53 - 1, group(2)), until_ms=2**53 - 1),
     ],
 )
 def test_a_cursor_survives_its_token(cursor: ListCursor) -> None:

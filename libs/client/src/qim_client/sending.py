@@ -29,8 +29,8 @@ from qim_client.values import Outgoing
 from qim_common.errors import InvalidArgument, MessageTooLarge, QimError, RemoteError, TooManyItems
 from qim_common.identity import Actor
 
-MAX_FRAME_BYTES: Final = 6 * 1024 * 1024
-"""Of the bodies in one frame: well below the 8 MiB that a server receives at once."""
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+"""Of the bodies in one frame: 256 times 64 KiB, well below the 20 MiB that a server receives at once."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class SendStream:
         (OVERLOADED, BACKEND_UNAVAILABLE) is repeated, and may then follow items after it.
 
         Args:
-            items: 1 to 256, with at most 6 MiB of bodies.
+            items: 1 to 256, with at most 16 MiB of bodies.
             timeout: seconds, at most 60; None: the connection's. What is not answered by then has the outcome
                 DEADLINE_EXCEEDED: unknown, so send the same objects again.
 
@@ -196,7 +196,7 @@ def _check(items: Sequence[Outgoing]) -> None:
     if len(items) > MAX_FRAME_ITEMS:
         raise TooManyItems(message=f"a frame has at most {MAX_FRAME_ITEMS} messages; split them over several")
     if sum(len(item.body) for item in items) > MAX_FRAME_BYTES:
-        raise MessageTooLarge(message="the bodies of one frame have at most 6 MiB; split them over several frames")
+        raise MessageTooLarge(message="the bodies of one frame have at most 16 MiB; split them over several frames")
 
 
 def _frame(items: Sequence[Outgoing]) -> writer_pb2.SendMessagesRequest:

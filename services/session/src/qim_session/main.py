@@ -24,7 +24,7 @@ from qim_session.backends.redis_people import ADVANCE_CURSORS, RedisPeople
 from qim_session.backends.redis_projection import POP_PENDING, PROJECT_ENTRIES, RedisProjectionStore
 from qim_session.backends.writer_client import WriterClient
 from qim_session.commands.audience import Audiences
-from qim_session.commands.consume import DispatchConsumer
+from qim_session.commands.consume import DispatchConsumer, progress_of
 from qim_session.commands.list_conversations import ListConversations
 from qim_session.commands.mark_read import MarkRead
 from qim_session.commands.person_conversations import PersonConversations
@@ -77,7 +77,9 @@ async def serve(settings: SessionSettings) -> None:
             _run(stack, registrar)
 
         handler = SessionHandler(  # type: ignore[abstract]  # the rest of the base class answers UNIMPLEMENTED
-            list_conversations=ListConversations(people, people, writer, TokenSigner(settings.token_key_file), metrics),
+            list_conversations=ListConversations(
+                people, people, writer, TokenSigner(settings.token_key_file), metrics, lambda: progress_of(consumers)
+            ),
             person_conversations=PersonConversations(people, people, writer),
             mark_read=MarkRead(people, writer),
             pull_mailbox=PullMailbox(people, people, writer, metrics),

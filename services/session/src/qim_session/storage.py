@@ -114,6 +114,14 @@ class Conversations(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class DispatchRead:
+    """The entries found by partition, and the instance's time (ms) before the read: what was not there is not older."""
+
+    entries: dict[int, list[DispatchEntry]]
+    time_ms: int
+
+
 class DispatchLog(Protocol):
     """The dispatch logs of one commit instance, one for each of its partitions (commit buckets)."""
 
@@ -126,7 +134,7 @@ class DispatchLog(Protocol):
         """What the logs hold now, in the order asked for."""
         ...
 
-    async def read(self, after: Mapping[int, Position], *, count: int, block_ms: int) -> dict[int, list[DispatchEntry]]:
+    async def read(self, after: Mapping[int, Position], *, count: int, block_ms: int) -> DispatchRead:
         """The entries after a position, up to `count` a partition; waits up to `block_ms` while there are none."""
         ...
 
@@ -197,8 +205,12 @@ class ConversationLists(Protocol):
         below: ListPosition | None,
         above: ListPosition | None,
         limit: int,
+        upward: bool = False,
     ) -> list[ListPosition]:
-        """Up to `limit` places strictly between the two (None: no bound), newest first, as of one moment."""
+        """Up to `limit` places strictly between the two (None: no bound), as of one moment.
+
+        Newest first, or `upward` oldest first.
+        """
         ...
 
     async def oldest_first(self, tenant: TenantId, user: UserId) -> list[ConversationId]:

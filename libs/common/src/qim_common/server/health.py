@@ -1,7 +1,7 @@
 """The health port: plaintext, for kubelet's probes, and nothing on it but grpc.health.v1 (contracts.md, "Identity")."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -16,6 +16,23 @@ _OPTIONS: Final = (
 _MAX_CALLS: Final = 64
 
 
+class _HealthServicer(health.aio.HealthServicer):
+    """With List, which the library leaves out. `names` are those that are asked for."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
+        self._names = tuple(names)
+
+    async def List(  # noqa: N802
+        self, request: health_pb2.HealthListRequest, context: "grpc.aio.ServicerContext[Any, Any]"
+    ) -> health_pb2.HealthListResponse:
+        """The status of every name."""
+        asked = {name: health_pb2.HealthCheckRequest(service=name) for name in self._names}
+        return health_pb2.HealthListResponse(
+            statuses={name: await self.Check(request, context) for name, request in asked.items()}
+        )
+
+
 class HealthServer:
     """Answers for the process (service name empty) and for each of its gRPC services.
 
@@ -27,7 +44,7 @@ class HealthServer:
     def __init__(self, address: str, services: Iterable[str] = ()) -> None:
         self._address = address
         self._names = ("", *services)
-        self._servicer = health.aio.HealthServicer()
+        self._servicer = _HealthServicer(self._names)
         self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS)
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
 

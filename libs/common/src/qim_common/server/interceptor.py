@@ -71,7 +71,8 @@ class QimInterceptor(grpc.aio.ServerInterceptor):
 
     Parameters:
         admission: the checks before the handler.
-        stream_max_age: seconds after which a stream of answers to one request ends with BACKEND_UNAVAILABLE.
+        stream_max_age: seconds after which a stream of answers to one request ends with BACKEND_UNAVAILABLE; it ends so
+            shortly before its caller's deadline too.
         max_in_flight: calls served at one time; beyond it OVERLOADED.
         tracer: None leaves spans out.
         metrics: the process's by default.
@@ -138,7 +139,9 @@ class QimInterceptor(grpc.aio.ServerInterceptor):
 
     def _aged(self, body: Body) -> Body:
         async def run(request: Any, context: Context) -> Any:
-            limit = asyncio.timeout(self._stream_max_age)
+            in_time = _seconds_to_answer(context)
+            by_deadline = in_time is not None and in_time < self._stream_max_age
+            limit = asyncio.timeout(in_time if by_deadline else self._stream_max_age)
             try:
                 async with limit:
                     return await body(request, context)
@@ -146,7 +149,7 @@ class QimInterceptor(grpc.aio.ServerInterceptor):
                 if not limit.expired():
                     raise
                 # Ending with OK would pass a part off as the whole.
-                raise BackendUnavailable(message=_STREAM_AGED) from None
+                raise BackendUnavailable(message=_TOO_SLOW if by_deadline else _STREAM_AGED) from None
 
         return run
 
@@ -252,10 +255,7 @@ def _in_time(body: Body) -> Body:
     """Ends a call by name shortly before its caller would give up on it (design.md invariant 13)."""
 
     async def run(request: Any, context: Context) -> Any:
-        remaining = context.time_remaining()
-        if remaining is None:
-            return await body(request, context)
-        limit = asyncio.timeout(remaining - min(_ANSWER_SECONDS, remaining * _ANSWER_SHARE))
+        limit = asyncio.timeout(_seconds_to_answer(context))
         try:
             async with limit:
                 return await body(request, context)
@@ -265,6 +265,12 @@ def _in_time(body: Body) -> Body:
             raise BackendUnavailable(message=_TOO_SLOW) from None
 
     return run
+
+
+def _seconds_to_answer(context: Context) -> float | None:
+    """Until a call must be ended for its answer to reach the caller in time; None: it has no deadline."""
+    remaining = context.time_remaining()
+    return None if remaining is None else remaining - min(_ANSWER_SECONDS, remaining * _ANSWER_SHARE)
 
 
 async def _traced(span: Span, body: Body, request: Any, context: Context) -> Any:

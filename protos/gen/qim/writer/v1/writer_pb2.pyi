@@ -155,6 +155,11 @@ Global___SendMessageResponse: _TypeAlias = SendMessageResponse  # noqa: Y015
 
 @_typing.final
 class SendMessagesRequest(_message.Message):
+    """At most 20 MiB, into which everything within the bounds below fits while
+    bodies have at most 64 KiB; split frames of larger ones. A frame above it
+    ends the stream with gRPC's own RESOURCE_EXHAUSTED, without an ErrorInfo.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     FRAME_NUMBER_FIELD_NUMBER: _builtins.int

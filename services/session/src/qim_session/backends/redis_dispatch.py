@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from qim_common.keys import BucketKeys
 from qim_common.records import DISPATCH_FIELD
-from qim_common.redis import Argument, Instance, ReplyError, Role, TopologyMismatch, read_fingerprint
+from qim_common.redis import Argument, Instance, ReplyError, Role, TopologyMismatch, checked, read_fingerprint
 from qim_session.domain.folding import DispatchEntry
 from qim_session.domain.position import LOG_START, LogBounds, Position
+from qim_session.storage import DispatchRead
 
 _NO_SUCH_KEY: Final = "ERR no such key"
 
@@ -44,12 +45,14 @@ class RedisDispatchLog:
         replies = await self._instance.pipeline([("XINFO", "STREAM", self._keys[part]) for part in partitions])
         return [_bounds(reply, fingerprint.log_id) for reply in replies]
 
-    async def read(self, after: Mapping[int, Position], *, count: int, block_ms: int) -> dict[int, list[DispatchEntry]]:
+    async def read(self, after: Mapping[int, Position], *, count: int, block_ms: int) -> DispatchRead:
         """As `DispatchLog.read`."""
         keys: list[Argument] = [self._keys[partition] for partition in after]
         ids: list[Argument] = [str(position) for position in after.values()]
-        reply = await self._instance.call("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", *keys, *ids)
-        return {self._by_key[key]: [_entry(item) for item in items] for key, items in reply or ()}
+        read: list[Argument] = ["XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", *keys, *ids]
+        (seconds, micros), found = checked(await self._instance.pipeline([("TIME",), read]))
+        entries = {self._by_key[key]: [_entry(item) for item in items] for key, items in found or ()}
+        return DispatchRead(entries, int(seconds) * 1000 + int(micros) // 1000)
 
 
 def _entry(item: list[Any]) -> DispatchEntry:

@@ -35,17 +35,17 @@ class RedisPeople:
         below: ListPosition | None,
         above: ListPosition | None,
         limit: int,
+        upward: bool = False,
     ) -> list[ListPosition]:
         """As `ConversationLists.page`."""
         instance, keys = self._locate(tenant, user)
         highest: Argument = "+inf" if below is None else below.time_ms
         lowest: Argument = "-inf" if above is None else above.time_ms
+        span: list[Argument] = [lowest, highest, "BYSCORE"] if upward else [highest, lowest, "BYSCORE", "REV"]
         count = limit + _TIED
         while True:
             # One read gives one moment's order; a page that needs more is read again as a whole.
-            flat = await instance.call(
-                "ZRANGE", keys.convs, highest, lowest, "BYSCORE", "REV", "LIMIT", 0, count, "WITHSCORES"
-            )
+            flat = await instance.call("ZRANGE", keys.convs, *span, "LIMIT", 0, count, "WITHSCORES")
             found = [
                 ListPosition(int(float(score)), ConversationId(member))
                 for member, score in zip(flat[::2], flat[1::2], strict=True)

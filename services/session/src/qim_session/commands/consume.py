@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,7 @@ from qim_session.commands.audience import Audiences
 from qim_session.commands.projection import PartitionMovedError, Projector
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.folding import DispatchEntry, fold
+from qim_session.domain.list_pages import Progress
 from qim_session.domain.position import Checkpoint, Gap, Position, Refuse, decide_start
 from qim_session.storage import DispatchLog
 
@@ -74,6 +75,7 @@ class DispatchConsumer:
         self._metrics = metrics
         self._at: dict[int, Position] = {}
         self._log_ids: dict[int, str] = {}
+        self._progress: dict[int, int] = {}
         self._pauses: dict[int, _Pause] = {}
         self._at_once = asyncio.Semaphore(PARTITIONS_AT_ONCE)
 
@@ -81,6 +83,16 @@ class DispatchConsumer:
     def positions(self) -> dict[int, Position]:
         """Up to where each partition has been consumed."""
         return dict(self._at)
+
+    @property
+    def progress(self) -> Mapping[int, int]:
+        """Of each partition the commit time (ms) below which everything is in the lists.
+
+        It is that of the newest entry that was projected or, after a read that reached the end, the instance's time
+        before that read (storage.md, "Session"). An instance whose clock was set back commits below it until the clock
+        has caught up.
+        """
+        return self._progress
 
     async def locate(self, partitions: Sequence[int] | None = None) -> None:
         """Find where each partition (default: all) goes on, by the start-up rule; a gap raises the projection epoch.
@@ -114,6 +126,7 @@ class DispatchConsumer:
             if starts:
                 self._at[partition] = min(starts)
                 self._log_ids[partition] = log.log_id
+                self._advance(partition, self._at[partition].ms)
         if refused:
             listed = "".join(f"\n  - {line}" for line in refused)
             raise DispatchLogRefused(
@@ -163,14 +176,20 @@ class DispatchConsumer:
             await asyncio.sleep(wait)
             return False, False
         read = await self._dispatch.read(due, count=ENTRIES_PER_READ, block_ms=max(1, int(wait * 1000)))
-        await asyncio.gather(*(self._consume(partition, entries) for partition, entries in read.items()))
-        return bool(read), any(len(entries) == ENTRIES_PER_READ for entries in read.values())
+        for partition in due.keys() - read.entries.keys():
+            self._advance(partition, read.time_ms)
+        await asyncio.gather(
+            *(self._consume(partition, entries, read.time_ms) for partition, entries in read.entries.items())
+        )
+        return bool(read.entries), any(len(entries) == ENTRIES_PER_READ for entries in read.entries.values())
 
-    async def _consume(self, partition: int, entries: Sequence[DispatchEntry]) -> None:
+    async def _consume(self, partition: int, entries: Sequence[DispatchEntry], read_at_ms: int) -> None:
         async with self._at_once:
             try:
                 await self._apply(partition, entries)
                 self._pauses.pop(partition, None)
+                at_the_end = len(entries) < ENTRIES_PER_READ
+                self._advance(partition, max(entries[-1].position.ms, read_at_ms if at_the_end else 0))
             except PartitionMovedError:
                 self._metrics.checkpoint_conflicts.inc()
                 self._at.pop(partition, None)  # the next read locates it again
@@ -193,6 +212,9 @@ class DispatchConsumer:
         self._at[partition] = newest
         self._metrics.projected_entries.inc(len(projected))
 
+    def _advance(self, partition: int, to_ms: int) -> None:
+        self._progress[partition] = max(self._progress.get(partition, 0), to_ms)
+
     def _pause_of(self, partition: int) -> _Pause:
         return self._pauses.get(partition, _NO_PAUSE)
 
@@ -210,6 +232,12 @@ class DispatchConsumer:
 
 
 _NO_PAUSE: Final = _Pause()
+
+
+def progress_of(consumers: Sequence[DispatchConsumer]) -> Progress:
+    """How far the partitions of all commit instances are; each consumer has been located."""
+    reached = [time_ms for consumer in consumers for time_ms in consumer.progress.values()]
+    return Progress(settled_ms=min(reached), newest_ms=max(reached))
 
 
 def _now() -> float:

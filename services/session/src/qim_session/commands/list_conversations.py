@@ -1,9 +1,12 @@
-"""ListConversations: a page of a person's list, newest activity first (storage.md, "Session")."""
+"""ListConversations: a page of a person's list, newest activity first (storage.md, "Session").
+
+Behind the bottom come, oldest first, the conversations that may have risen unseen; one may come twice.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +14,7 @@ from qim_common.errors import InvalidArgument, PageTokenInvalid
 from qim_common.identity import Actor
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_common.tokens import TokenSigner
-from qim_session.domain.list_pages import ListCursor, ListRow, take_page
+from qim_session.domain.list_pages import ListCursor, ListRow, Progress, take_page
 from qim_session.storage import (
     STATES_PER_CALL,
     ConversationLists,
@@ -53,12 +56,14 @@ class ListConversations:
         conversations: Conversations,
         tokens: TokenSigner,
         metrics: SessionMetrics,
+        progress: Callable[[], Progress],
     ) -> None:
         self._lists = lists
         self._cursors = cursors
         self._conversations = conversations
         self._tokens = tokens
         self._metrics = metrics
+        self._progress = progress
 
     async def __call__(self, actor: Actor, *, page_size: int, page_token: str) -> ConversationPage:
         """One page.
@@ -92,12 +97,18 @@ class ListConversations:
     async def _rows(self, actor: Actor, cursor: ListCursor, room: int) -> tuple[list[ListRow], ListCursor | None]:
         rows: list[ListRow] = []
         while True:
+            progress = self._progress()  # before the read: what the read does not show comes at or above it
             found = await self._lists.page(
-                actor.tenant, actor.user, below=cursor.below, above=cursor.above, limit=room - len(rows) + 1
+                actor.tenant,
+                actor.user,
+                below=None if cursor.upward else cursor.place,
+                above=cursor.place if cursor.upward else None,
+                limit=room - len(rows) + 1,
+                upward=cursor.upward,
             )
-            taken, after, new_sweep = take_page(cursor, found, room - len(rows))
+            taken, after, turned = take_page(cursor, found, room - len(rows), progress)
             rows += taken
-            if after is None or not new_sweep:
+            if after is None or not turned:
                 return rows, after
             cursor = after
 

@@ -1,8 +1,8 @@
 """Where a page of a conversation list goes on (storage.md, "Session": the list's page token). Pure.
 
-A list is read from the top down in a sweep. Conversations that get a message meanwhile rise above what was read;
-the next sweep reads what is above the top of the sweep before. A sweep that was one read is complete: nothing rose
-unseen.
+A list is read down to its bottom, and then up again from where something may have risen unseen. Rising late is usual:
+partitions are projected independently, so a conversation may rise to a time below what was on top already, but never
+below what every partition had reached. The way up misses nothing: what rises, rises ahead of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from qim_common.ids import ConversationId
 
 _POSITION: Final = struct.Struct(">Q16s")
 _NONE: Final = bytes(_POSITION.size)
+_LOWEST: Final = ConversationId(bytes(16))
+
+CHASE_MS: Final = 10_000
+"""The way up ends at what was committed this long after it began, so that pages end while messages arrive constantly.
+A conversation that rose before and goes on rising for as long, always ahead of its reader, may be left out."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,28 +31,46 @@ class ListPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the projection is, in commit time (ms).
+
+    Attributes:
+        settled_ms: what is older is in the lists, of every partition; what still comes is of this moment or later.
+        newest_ms: the newest time that any partition has reached.
+    """
+
+    settled_ms: int
+    newest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ListCursor:
     """What is left of a list.
 
     Attributes:
-        above: the sweep ends here (exclusive); None: at the bottom.
-        below: the sweep goes on under this; None: it begins at the top of the list.
-        top: where the sweep began; None before it has.
+        place: where the reading goes on, exclusive; None: at the top of the list, or on the way up at its bottom.
+        turn: on the way down, where the way up will begin, exclusive; None before the first read.
+        until_ms: on the way up, the newest time that it reads; 0 on the way down.
     """
 
-    above: ListPosition | None = None
-    below: ListPosition | None = None
-    top: ListPosition | None = None
+    place: ListPosition | None = None
+    turn: ListPosition | None = None
+    until_ms: int = 0
+
+    @property
+    def upward(self) -> bool:
+        """The bottom has been reached."""
+        return self.until_ms > 0
 
     def pack(self) -> bytes:
-        """72 bytes: above, below, top, each time u64 and conversation; all zero for None."""
-        return b"".join(_pack(position) for position in (self.above, self.below, self.top))
+        """56 bytes: place and turn, each time u64 and conversation, all zero for None; until u64."""
+        return _pack(self.place) + _pack(self.turn) + self.until_ms.to_bytes(8, "big")
 
     @classmethod
     def unpack(cls, data: bytes) -> ListCursor:
         """Read what `pack` wrote. Raises struct.error for another length."""
-        above, below, top = struct.unpack(f">{_POSITION.size}s{_POSITION.size}s{_POSITION.size}s", data)
-        return cls(_unpack(above), _unpack(below), _unpack(top))
+        place, turn, until_ms = struct.unpack(f">{_POSITION.size}s{_POSITION.size}sQ", data)
+        return cls(_unpack(place), _unpack(turn), until_ms)
 
 
 def _pack(position: ListPosition | None) -> bytes:
@@ -70,23 +93,29 @@ class ListRow:
 
 
 def take_page(
-    cursor: ListCursor, found: list[ListPosition], room: int
+    cursor: ListCursor, found: list[ListPosition], room: int, progress: Progress
 ) -> tuple[list[ListRow], ListCursor | None, bool]:
-    """Turn one read of a sweep into rows.
+    """Turn one read into rows.
 
     Args:
         cursor: where the read began.
-        found: up to `room` + 1 positions, in the order of the list.
+        found: up to `room` + 1 positions beyond the cursor's place, in the cursor's direction.
         room: how many rows the page still takes, from 0.
+        progress: of the projection, taken before the read.
 
     Returns:
-        The rows; the cursor after them, None when nothing is left; and whether that cursor begins a new sweep, of which
-        the page may hold the beginning.
+        The rows; the cursor after them, None when nothing is left; and whether that cursor has turned, so that the page
+        may hold the beginning of the way up.
     """
-    top = cursor.top or (found[0] if found else None)
-    rows = [ListRow(position, ListCursor(above=cursor.above, below=position, top=top)) for position in found[:room]]
+    turn = cursor.turn
+    if cursor.upward:
+        found = [position for position in found if position.time_ms <= cursor.until_ms]
+    elif turn is None and found:
+        turn = min(found[0], ListPosition(progress.settled_ms, _LOWEST))
+    rows = [ListRow(position, ListCursor(position, turn, cursor.until_ms)) for position in found[:room]]
     if len(found) > room:
         return rows, rows[-1].after if rows else cursor, False
-    if cursor.below is None:
+    if cursor.upward or cursor.place is None:
+        # At the top; or a list that was one read, in which nothing can have risen unseen.
         return rows, None, False
-    return rows, ListCursor(above=top), True
+    return rows, ListCursor(place=turn, until_ms=progress.newest_ms + CHASE_MS), True

@@ -2,16 +2,16 @@
 
 A reader task checks frames and hands their messages to the commit; the handler writes the answers as they complete.
 A stream that has too much without an answer, or with one that the caller has not taken yet, is not read until some of
-it is through, so a fast caller is slowed down by flow control and never by an error, and a caller that does not read
-costs no more memory. At its maximum age, or when the server drains, the stream stops reading,
-answers everything that it has read and ends with OK.
+it is through; nor is one with a frame in flight while the streams of the process together have too much. So a fast
+caller is slowed down by flow control and never by an error, and a caller that does not read costs no more memory. At
+its maximum age, or when the server drains, the stream stops reading, answers everything that it has read and ends
+with OK.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import grpc
@@ -23,7 +23,7 @@ from qim_common.calls import CallContext, check_frame_actor, current_call
 from qim_common.errors import InvalidArgument, QimError, TooManyItems
 from qim_common.identity import Actor
 from qim_writer.commands.send import prepare_send
-from qim_writer.handlers.frames import Frame
+from qim_writer.handlers.frames import Frame, FrameBudget
 from qim_writer.storage import CommitLog, Send
 
 MESSAGES_MAX: Final = 256
@@ -36,7 +36,7 @@ FRAMES_IN_FLIGHT: Final = 256
 """Frames of one stream that are read and whose answers are not yet written."""
 
 BYTES_IN_FLIGHT: Final = 16 * 1024 * 1024
-"""Of the bodies in those frames; the frame that passes it is still taken."""
+"""Of those frames and their answers; the frame that passes it is still taken."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -44,9 +44,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class SendStream:
     """One stream of one gateway."""
 
-    def __init__(self, commits: CommitLog, bindings: Bindings, *, max_bytes: int) -> None:
+    def __init__(self, commits: CommitLog, bindings: Bindings, budget: FrameBudget, *, max_bytes: int) -> None:
         self._commits = commits
         self._bindings = bindings
+        self._budget = budget
         self._max_bytes = max_bytes
         self._call: CallContext = current_call()
         self._loop = asyncio.get_running_loop()
@@ -54,15 +55,14 @@ class SendStream:
         self._finished: deque[Frame] = deque()
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
-        self._room.set()
         self._open = 0
         self._open_bytes = 0
         self._timers: dict[Frame, asyncio.TimerHandle] = {}
 
-    async def serve(self, requests: AsyncIterator[writer_pb2.SendMessagesRequest], context: Context) -> None:
+    async def serve(self, context: Context) -> None:
         """Reads and answers until the caller has ended, or the stream's time is over. Raises InvalidArgument and
         TooManyItems for a frame that is malformed."""
-        reader = asyncio.create_task(self._read(requests), name="send stream")
+        reader = asyncio.create_task(self._read(context), name="send stream")
         reader.add_done_callback(lambda _: self._wake.set())
         clock = asyncio.create_task(self._end_in_time(reader), name="send stream's age")
         try:
@@ -80,6 +80,9 @@ class SendStream:
             reader.cancel()
             for timer in self._timers.values():
                 timer.cancel()
+            # What still waits for its commit is bounded by the commit's own queue.
+            self._budget.forget(self._room)
+            self._budget.give_back(self._open_bytes)
 
     async def _end_in_time(self, reader: asyncio.Task[None]) -> None:
         life = self._call.stream
@@ -88,28 +91,40 @@ class SendStream:
             # A frame is handed to the commit in the step in which it was read, so nothing that was read is lost.
             reader.cancel()
 
-    async def _read(self, requests: AsyncIterator[writer_pb2.SendMessagesRequest]) -> None:
-        async for request in requests:
+    async def _read(self, context: Context) -> None:
+        # Not with grpc's iterator, which keeps a frame with its bodies until it has the next one.
+        while isinstance(request := await context.read(), writer_pb2.SendMessagesRequest):
             self._accept(request)
-            if not self._room.is_set():
+            del request
+            while self._full():
+                self._room.clear()
+                self._budget.tell(self._room)
                 await self._room.wait()
+
+    def _full(self) -> bool:
+        """One frame in flight is always allowed, so streams that hold the whole budget stop no other."""
+        return self._open >= FRAMES_IN_FLIGHT or (
+            self._open > 0 and (self._open_bytes >= BYTES_IN_FLIGHT or self._budget.used_up)
+        )
 
     def _accept(self, request: writer_pb2.SendMessagesRequest) -> None:
         actors = self._check(request)
         frame = Frame(request, self._done)
         self._open += 1
-        self._open_bytes += frame.body_bytes
-        if self._open >= FRAMES_IN_FLIGHT or self._open_bytes >= BYTES_IN_FLIGHT:
-            self._room.clear()
+        self._open_bytes += frame.size
+        self._budget.take(frame.size)
         timeout = (request.timeout_ms or TIMEOUT_MS_DEFAULT) / 1000
         self._timers[frame] = self._loop.call_later(timeout, frame.expire)
         sends: list[Send] = []
-        refusals: list[tuple[int, QimError]] = []
         for index, message in enumerate(request.messages):
+            if message.actor_index >= len(actors):
+                frame.refused(index, InvalidArgument("actor_index", "points behind the frame's actors"))
+                continue
+            actor = actors[message.actor_index]
+            if isinstance(actor, QimError):
+                frame.refused(index, actor)
+                continue
             try:
-                actor = actors[message.actor_index]
-                if isinstance(actor, QimError):
-                    raise actor
                 send = prepare_send(
                     actor,
                     conversation_id=message.conversation_id,
@@ -123,15 +138,12 @@ class SendStream:
                     sink=frame,
                     index=index,
                 )
-            except IndexError:
-                refusals.append((index, InvalidArgument("actor_index", "points behind the frame's actors")))
             except QimError as error:
-                refusals.append((index, error))
+                # Not kept: its traceback holds this step, and so the whole request, in a cycle.
+                frame.refused(index, error)
             else:
                 frame.goes_to(index, send.conversation.id)
                 sends.append(send)
-        for index, refusal in refusals:
-            frame.refused(index, refusal)
         self._commits.submit(sends)
 
     def _check(self, request: writer_pb2.SendMessagesRequest) -> list[Actor | QimError]:
@@ -158,7 +170,7 @@ class SendStream:
         try:
             actor = check_frame_actor(self._bindings, self._call.peer, message, f"actors[{index}]")
         except QimError as error:
-            return error
+            return error.with_traceback(None)
         if len(self._actors) >= ACTORS_KEPT:
             self._actors.clear()
         self._actors[key] = actor
@@ -174,7 +186,7 @@ class SendStream:
 
     def _written(self, frame: Frame) -> None:
         self._open -= 1
-        self._open_bytes -= frame.body_bytes
-        if self._open < FRAMES_IN_FLIGHT and self._open_bytes < BYTES_IN_FLIGHT:
-            self._room.set()
+        self._open_bytes -= frame.size
+        self._budget.give_back(frame.size)
+        self._room.set()
         self._wake.set()

@@ -22,6 +22,7 @@ from qim_writer.commands.history import Direction, History
 from qim_writer.commands.members import Members
 from qim_writer.commands.send import prepare_send
 from qim_writer.handlers import convert
+from qim_writer.handlers.frames import FrameBudget
 from qim_writer.handlers.send_stream import SendStream
 from qim_writer.storage import CommitLog
 
@@ -78,6 +79,7 @@ class WriterHandler(writer_pb2_grpc.WriterServicer):
         self._bindings = bindings
         self._tasks = tasks
         self._max_bytes = message_max_bytes
+        self._frames = FrameBudget()
 
     async def SendMessage(  # noqa: N802
         self, request: writer_pb2.SendMessageRequest, context: Context
@@ -111,8 +113,8 @@ class WriterHandler(writer_pb2_grpc.WriterServicer):
         self, request_iterator: AsyncIterator[writer_pb2.SendMessagesRequest], context: Context
     ) -> None:
         """See the proto."""
-        stream = SendStream(self._commits, self._bindings, max_bytes=self._max_bytes)
-        await stream.serve(request_iterator, context)
+        stream = SendStream(self._commits, self._bindings, self._frames, max_bytes=self._max_bytes)
+        await stream.serve(context)
 
     async def LeaveGroup(  # noqa: N802
         self, request: writer_pb2.LeaveGroupRequest, context: Context
