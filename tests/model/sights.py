@@ -22,7 +22,10 @@ DENIED = "PERMISSION_DENIED"
 
 @dataclass(frozen=True)
 class Sight:
-    """All that one person may be told of a conversation. `visible` and `members` are DENIED where they are refused."""
+    """All that one person may be told of a conversation. `visible` and `members` are DENIED where they are refused.
+
+    Who is outside hears of nothing after the leave: the version is the one that ended the stay, the revision 0.
+    """
 
     who: UserId
     group: bool
@@ -77,9 +80,9 @@ def expected_sight(model: Conversation, who: UserId) -> Sight:
         send=DENIED if not present else "GROUP_FROZEN" if model.frozen else "",
         stays=[_stay(stay) for stay in stays],
         cleared=model.cleared.get(who, 0),
-        floor=model.floor,
-        version=model.version,
-        revision=model.revision,
+        floor=model.floor if present or not stays else min(model.floor, stays[-1].left_at - 1),
+        version=model.version if present or not stays else stays[-1].ended,
+        revision=model.revision if present else 0,
     )
 
 

@@ -34,6 +34,9 @@ Closer = Callable[[], Awaitable[object]]
 """Closes one resource at the end: a store, a consumer, a channel. Called in reverse order."""
 
 MAX_STREAMS_PER_CONNECTION: Final = 1024
+STREAM_WINDOW_BYTES: Final = 256 * 1024
+"""What a caller may send on a stream that is not being read."""
+
 _CLOSE_SECONDS: Final = 10.0
 
 
@@ -57,6 +60,9 @@ def server_options(settings: ServerSettings) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        # Else gRPC widens the window by its estimate of the line, and takes tens of MiB for a stream that nobody reads.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", STREAM_WINDOW_BYTES),
         ("grpc.max_concurrent_streams", MAX_STREAMS_PER_CONNECTION),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),

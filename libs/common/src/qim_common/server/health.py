@@ -17,20 +17,11 @@ _MAX_CALLS: Final = 64
 
 
 class _HealthServicer(health.aio.HealthServicer):
-    """With List, which the library leaves out. `names` are those that are asked for."""
+    """Without List, which the library has in its description and not in its code."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__()
-        self._names = tuple(names)
-
-    async def List(  # noqa: N802
-        self, request: health_pb2.HealthListRequest, context: "grpc.aio.ServicerContext[Any, Any]"
-    ) -> health_pb2.HealthListResponse:
-        """The status of every name."""
-        asked = {name: health_pb2.HealthCheckRequest(service=name) for name in self._names}
-        return health_pb2.HealthListResponse(
-            statuses={name: await self.Check(request, context) for name, request in asked.items()}
-        )
+    async def List(self, request: Any, context: Any) -> None:  # noqa: N802
+        """UNIMPLEMENTED, plainly."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "ask Check for one service, or for none")
 
 
 class HealthServer:
@@ -44,7 +35,7 @@ class HealthServer:
     def __init__(self, address: str, services: Iterable[str] = ()) -> None:
         self._address = address
         self._names = ("", *services)
-        self._servicer = _HealthServicer(self._names)
+        self._servicer = _HealthServicer()
         self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS)
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
 
