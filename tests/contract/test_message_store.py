@@ -81,6 +81,7 @@ async def _unread(chat: Chat, group: ConversationId, person: bytes, lower: int, 
     assert facts is not None
     assert facts.person is not None
     (count,) = await chat.stores.messages.unread(TENANT, [(group, UnreadSpan(lower, upper), facts.person.ordinal)])
+    assert count is not None
     return count
 
 

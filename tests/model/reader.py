@@ -219,7 +219,8 @@ async def compare_list(world: World, who: UserId, sights: Mapping[ConversationId
     while True:
         listed = [entry async for entry in _pages(person)]
         activity = [entry.last_activity_ms for entry in listed]
-        settled = {entry.conversation for entry in listed} == known and activity == sorted(activity, reverse=True)
+        once = sorted(entry.conversation for entry in listed) == sorted(known)
+        settled = once and activity == sorted(activity, reverse=True)
         if settled or time.monotonic() > deadline:
             break
         await asyncio.sleep(0.01)

@@ -63,7 +63,6 @@ def test_admin_trusts_only_the_operators_ca_on_its_port_and_the_services_ca_on_i
         ("QIM_LISTEN", "7401", "QIM_LISTEN: write host:port"),
         ("QIM_LISTEN", "127.0.0.1:70000", "QIM_LISTEN: write host:port"),
         ("QIM_LISTEN", "::1:7401", "QIM_LISTEN: write an IPv6 host in brackets"),
-        ("QIM_SESSION_ADDR", "session:0", "QIM_SESSION_ADDR: write host:port"),
         ("QIM_REDIS_ADDR", "http://user:secret@x", "QIM_REDIS_ADDR: "),
         ("QIM_MESSAGE_STORE_ADDRS", "a:1,b:x", "QIM_MESSAGE_STORE_ADDRS: "),
         ("QIM_MESSAGE_STORE_ADDRS", "a:1,127.0.0.1:6379", "name each instance once"),

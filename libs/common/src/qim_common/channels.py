@@ -38,6 +38,8 @@ _OPTIONS: Final[ChannelOptions] = (
     ("grpc.use_local_subchannel_pool", 1),
     # The client library retries with the same ids; a second, hidden layer would only multiply.
     ("grpc.enable_retries", 0),
+    # Services call each other directly; a proxy variable in their environment is not meant for this.
+    ("grpc.enable_http_proxy", 0),
 )
 
 

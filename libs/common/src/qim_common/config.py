@@ -153,7 +153,6 @@ class WriterSettings(ServerSettings, StoreSettings, PolicySettings):
     group_member_limit: Annotated[int, Field(ge=1, le=100_000)] = 100_000
     group_member_limit_max: Annotated[int, Field(ge=1, le=100_000)] = 100_000
     retention_interval_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300.0
-    session_addr: TargetAddress | None = None
 
     @model_validator(mode="after")
     def _limit_within_maximum(self) -> Self:
@@ -183,7 +182,6 @@ class AdminSettings(ServerSettings):
     metrics_listen: ListenAddress = "127.0.0.1:7423"
     operator_ca_file: FilePath
     writer_addr: TargetAddress = "127.0.0.1:7401"
-    session_addr: TargetAddress = "127.0.0.1:7402"
 
     @property
     def server_tls(self) -> TlsFiles:
@@ -216,7 +214,7 @@ def _line(fault: ErrorDetails) -> str:
     name = PREFIX + str(fault["loc"][0]).upper()
     match fault["type"]:
         case "missing":
-            return f"{name}: is not set; set it (README, configuration)"
+            return f"{name}: is not set; set it (docs/operations.md, Configuration)"
         case "path_not_file":
             return f"{name}: names no file; check the path, `make up` writes development files under .qim/"
         case "string_pattern_mismatch":

@@ -94,7 +94,11 @@ class ServiceProcess:
         self._has_served = True
 
     async def _until_serving(self) -> None:
-        options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200)]
+        options = [
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.max_reconnect_backoff_ms", 200),
+            ("grpc.enable_http_proxy", 0),
+        ]
         async with aio.insecure_channel(self._health, options=options) as channel:
             check = channel.unary_unary(
                 "/grpc.health.v1.Health/Check",

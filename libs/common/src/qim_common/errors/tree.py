@@ -63,7 +63,7 @@ class PermissionDenied(QimError):
 
     reason = Reason.PERMISSION_DENIED
     code = grpc.StatusCode.PERMISSION_DENIED
-    default_message = "this person has no access to this conversation; ask its owner to be added"
+    default_message = "no such conversation for this person, or not theirs to do; ask its owner"
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,11 +198,11 @@ class ArchiveBacklogFull(QimError):
 
 
 class InstanceFenced(QimError):
-    """The instance went back in time and takes nothing before `qimctl recover` (storage.md, "Fence")."""
+    """The instance went back in time and takes nothing before it is recovered (storage.md, "Fence")."""
 
     reason = Reason.INSTANCE_FENCED
     code = grpc.StatusCode.UNAVAILABLE
-    default_message = "the store of this conversation is fenced; an operator has to run qimctl recover"
+    default_message = "the store of this conversation is fenced; an operator has to recover it"
 
 
 class AuditUnavailable(QimError):
@@ -226,7 +226,7 @@ class UnsupportedByBackend(QimError):
 
     reason = Reason.UNSUPPORTED_BY_BACKEND
     code = grpc.StatusCode.UNIMPLEMENTED
-    default_message = "the configured backend cannot do this; use backend redis or tiered"
+    default_message = "the configured backend cannot do this; see QIM_BACKEND"
 
 
 ERROR_CLASSES: Mapping[Reason, type[QimError]] = {

@@ -118,16 +118,8 @@ class SessionMetrics:
         self.conversation_state_failures = Counter(
             "qim_session_conversation_state_failures_total", "Registrations that failed", registry=registry
         )
-        # People whose projection was rebuilt after an epoch rose.
-        self.projection_users_rebuilt = Counter(
-            "qim_session_projection_user_rebuilt_total", "People whose projection was rebuilt", registry=registry
-        )
         # Entries of `project_entries`, both lanes.
         self.projected_entries = Counter("qim_session_projected_entries_total", "Entries projected", registry=registry)
-        # Dispatch entries between a partition's checkpoint and its end.
-        self.dispatch_lag = Gauge(
-            "qim_session_dispatch_lag", "Dispatch entries not yet consumed", ("partition",), registry=registry
-        )
         # Reads and batches of the dispatch log that failed and are tried again.
         self.dispatch_failures = Counter(
             "qim_session_dispatch_failures_total", "Reads and batches tried again", registry=registry

@@ -130,8 +130,8 @@ class DispatchConsumer:
         if refused:
             listed = "".join(f"\n  - {line}" for line in refused)
             raise DispatchLogRefused(
-                f"checkpoints do not belong to the dispatch logs:{listed}\nRestore the instance's data, or run qimctl "
-                "recover, which gives the log a new identity and rebuilds the lists."
+                f"checkpoints do not belong to the dispatch logs:{listed}\nRestore the instance's data, or delete the "
+                "session store's checkpoints, after which the lists are projected from the oldest entry on."
             )
         for partition, gap in gaps:
             self._metrics.dispatch_gaps.inc()

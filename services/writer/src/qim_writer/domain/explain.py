@@ -132,6 +132,6 @@ def _sentence(person: Person, line: Line, seq: int, cause: Cause, stay: Stay | N
 def _show(stay: Stay) -> str:
     begin = f"from seq {stay.joined_at + 1}"
     if not stay.left_at:
-        return f"{begin} on, still open"
+        return f"{begin} on, still open,"
     how = "left" if stay.state is StayState.LEFT else "were removed"
     return f"{begin} until they {how} with seq {stay.left_at}"

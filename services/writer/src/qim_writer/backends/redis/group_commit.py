@@ -131,6 +131,11 @@ class GroupCommit:
         self._loop = asyncio.get_running_loop()
         self._metrics = writer_metrics()
 
+    @property
+    def waiting(self) -> int:
+        """How many sends wait for a call."""
+        return len(self._queue)
+
     def submit(self, send: Send, place: Place) -> None:
         """Hands one send over; its sink hears of the outcome."""
         if len(self._queue) >= QUEUE_SENDS or self._queued_bytes >= QUEUE_BYTES:
@@ -261,6 +266,7 @@ class RedisCommitLog:
     def __init__(self, store: RedisStore) -> None:
         self._store = store
         self._commits = tuple(GroupCommit(store, instance) for instance in store.instances)
+        writer_metrics().commit_waiting.set_function(lambda: sum(commit.waiting for commit in self._commits))
 
     def submit(self, sends: Sequence[Send]) -> None:
         """See `qim_writer.storage.CommitLog`."""
