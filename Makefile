@@ -17,14 +17,14 @@ help: ## List every target with a line of explanation (the default)
 
 setup: .venv/.members ## Make .venv from the hash-pinned requirements.lock and install the project editable
 
-demo: setup ## Start the suite and play the hiking group, every number checked (under a minute)
+demo: setup ## Start the suite and play the hiking group, every number checked (under a minute, once set up)
 	@$(BIN)/python -m qim_devkit.demo
 
 up: setup ## Run the suite in the foreground for development; Ctrl-C stops it, its data stays in .qim/
 	@$(BIN)/qim-dev up
 
 test: setup ## Run every test, end to end included; pytest's summary comes last
-	@$(PYTEST)
+	@$(PYTEST) -n 2 --dist loadfile
 
 check: lint format-check types imports unit ## Everything quick before a commit: lint, format, types, layers, unit tests
 

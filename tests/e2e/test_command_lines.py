@@ -85,9 +85,10 @@ async def test_a_long_history_is_read_in_pages(suite: Suite) -> None:
         await run(suite, f"qim send pages number{number}", who="fay")
     newest = await run(suite, "qim history pages --limit 2", who="fay")
     assert [line.split()[0] for line in newest.lines[1:3]] == ["2", "3"]
-    assert newest.lines[3] == "more: qim history pages --from 1 --older"
+    assert newest.lines[3].endswith("/qim --as fay history pages --from 1 --older")
     onwards = await run(suite, "qim history pages --from 2 --limit 1", who="fay")
-    assert [onwards.lines[1].split()[0], onwards.lines[2]] == ["2", "more: qim history pages --from 3"]
+    assert onwards.lines[1].split()[0] == "2"
+    assert onwards.lines[2].endswith("/qim --as fay history pages --from 3")
 
 
 async def test_text_of_others_cannot_steer_the_terminal(suite: Suite) -> None:
@@ -132,5 +133,9 @@ async def test_messages_are_marked_read_up_to_a_seq_and_then_all(suite: Suite) -
         await run(suite, f"qim send marked number{number}", who="jon")
     assert (await run(suite, "qim read marked 1", who="kim")).out == "marked: read up to 1, 2 unread\n"
     assert (await run(suite, "qim read marked", who="kim")).out == "marked: read up to 3, 0 unread\n"
-    assert (await run(suite, "qim read marked 1 -o json", who="kim")).json == {"read_seq": 3, "unread_count": 0}
+    assert (await run(suite, "qim read marked 1 -o json", who="kim")).json == {
+        "conversation": show(group_id("marked")),
+        "read_seq": 3,
+        "unread_count": 0,
+    }
     assert (await run(suite, "qim read nowhere", who="kim")).err.startswith("PERMISSION_DENIED")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from qim_admin import cli as qimctl
+from qim_admin.cli_session import Output, Session, refusal
+from qim_client.presentation import OutputFormat
+from qim_common.errors import BackendUnavailable, PermissionDenied
+from qim_common.ids import show
 from qim_devkit import cli as qim
+from qim_devkit.cli_session import Session as QimSession
 
 UUID = "02000000-0000-0000-0000-000000000007"
 SECTION = 'tenant = 1\ncert = "a.crt"\nkey = "a.key"\nca = "ca.crt"\n'
@@ -107,9 +115,40 @@ def test_a_file_of_ids_is_read_line_by_line_and_the_bad_line_named(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     people = tmp_path / "people.txt"
-    people.write_text(f"# the hikers\n\n{UUID}\nnobody\n")
+    people.write_text(f"# the hikers\n\n{UUID} # gus\nnobody\n")
     assert end(qimctl.main, ["membership", "add", UUID, "--file", str(people)]) == 2
     assert "people.txt line 4: is not a UUID" in capsys.readouterr().err
+
+
+def test_a_comment_behind_an_id_is_no_part_of_it(config: Path, tmp_path: Path) -> None:
+    people = tmp_path / "people.txt"
+    people.write_text(f"  # the hikers\n {UUID} # gus\n{UUID}\t#cara\n")
+    session = Session(None, None, Output.TABLE, 1.0)
+    assert [show(user) for user in session.users_in(people)] == [UUID, UUID]
+
+
+@pytest.mark.parametrize(("main", "name"), [(qimctl.main, "qimctl"), (qim.main, "qim")])
+def test_the_version_is_printed_without_a_configuration(
+    main: Main, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert end(main, ["--version"]) == 0
+    assert re.fullmatch(rf"{name} \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+def test_a_command_to_go_on_with_can_be_pasted() -> None:
+    plain = QimSession(config=None, me="ana", device=None, tenant=None, output=OutputFormat.TABLE, timeout=1.0)
+    script = Path(sys.executable).parent / "qim"
+    words = shlex.split(plain.again("history", "two words", "--from", "4"))
+    assert Path(words[0]).absolute() == script
+    assert words[1:] == ["--as", "ana", "history", "two words", "--from", "4"]
+    chosen = QimSession(config=Path("c.toml"), me="ana", device=None, tenant=2, output=OutputFormat.TABLE, timeout=1.0)
+    assert shlex.split(chosen.again("list"))[1:] == ["--as", "ana", "--config", "c.toml", "--tenant", "2", "list"]
+
+
+def test_an_operator_is_told_that_a_denied_group_is_not_there() -> None:
+    assert "no such group in this tenant" in refusal(PermissionDenied()).hint
+    assert "no such group" not in refusal(BackendUnavailable()).hint
 
 
 def test_a_file_without_ids_is_wrong_usage(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -22,7 +23,7 @@ from qim_client import (
     Outgoing,
 )
 from qim_client.names import NameKind, derived_id, parse_name
-from qim_client.presentation import OutputFormat, hoist_options, printable
+from qim_client.presentation import OutputFormat, as_json, hoist_options
 from qim_client.values import MAX_SEQ
 from qim_client.words import counted
 from qim_common.errors import InvalidArgument
@@ -50,6 +51,13 @@ ConversationArgument = Annotated[
 LimitOption = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="At most this many.")]
 
 
+def show_version(asked: bool) -> None:
+    """Print the version and end the run."""
+    if asked:
+        typer.echo(f"qim {version('qim-devkit')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
@@ -73,6 +81,9 @@ def options(
         float,
         typer.Option("--timeout", metavar="SECONDS", min=0.001, max=600, help="For one call with its retries."),
     ] = 10.0,
+    _: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """What holds for every command; these options may stand anywhere."""
     context.obj = Session(config=config, me=me, device=device, tenant=tenant, output=output, timeout=timeout)
@@ -109,11 +120,12 @@ def history(
     session: Session = context.obj
     target, _ = session.conversation(conversation)
     direction = Direction.OLDER if older or not from_seq else Direction.NEWER
-    page = session.run(lambda actor: actor.pull_history(target, from_seq=from_seq, direction=direction, limit=limit))
-    ascending = sorted(page.messages, key=lambda message: message.seq)
-    more = f"--from {page.next_from_seq}" + (" --older" if direction is Direction.OLDER else "")
-    hint = f"more: qim history {printable(conversation)} {more}" if page.next_from_seq else "that is all"
-    session.show(page, lambda: [drawing.messages_table(ascending, session.name_of), Text(hint, style="dim")])
+    page = drawing.oldest_first(
+        session.run(lambda actor: actor.pull_history(target, from_seq=from_seq, direction=direction, limit=limit))
+    )
+    more = ["--from", str(page.next_from_seq), *(["--older"] if direction is Direction.OLDER else [])]
+    hint = f"more: {session.again('history', conversation, *more)}" if page.next_from_seq else "that is all"
+    session.show(page, lambda: [drawing.messages_table(page.messages, session.name_of), Text(hint, style="dim")])
 
 
 @app.command("leave")
@@ -153,7 +165,7 @@ def mark_read(
     target, _ = session.conversation(conversation)
     read = session.run(lambda actor: actor.mark_read(target, seq))
     words = f"{session.name_of_conversation(target)}: read up to {read.read_seq}, {read.unread_count} unread"
-    session.show(read, lambda: [Text(words)])
+    session.show({"conversation": target, **as_json(read)}, lambda: [Text(words)])
 
 
 @app.command("clear")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rich.table import Table
 from rich.text import Text
 
 from qim_client import (
     Conversation,
+    HistoryPage,
     MailboxEntry,
     Member,
     MemberState,
@@ -25,6 +27,11 @@ def message_text(message: Message, name_of: NameOf) -> Text:
     if message.event is not None:
         return Text(event_words(message.event, name_of), style="italic")
     return Text(body_text(message.body))
+
+
+def oldest_first(page: HistoryPage) -> HistoryPage:
+    """The same page with its messages in the order of their seqs, whatever direction it was read in."""
+    return replace(page, messages=tuple(sorted(page.messages, key=lambda message: message.seq)))
 
 
 def messages_table(messages: Iterable[Message], name_of: NameOf) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -19,6 +20,7 @@ from qim_client.presentation import CONFIGURATION, OutputFormat, Refusal, as_jso
 from qim_common.errors import InvalidArgument, QimError
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
 from qim_common.start import StartRefusedError
+from qim_devkit.cli_program import program
 
 Answer = TypeVar("Answer")
 
@@ -111,6 +113,12 @@ class Session:
             self.fail(Refusal(CONFIGURATION, str(error), (), "`make up` writes certificates anew."))
         self.remember_names()
         return answer
+
+    def again(self, *words: str) -> str:
+        """A command line that can be pasted: this run's program and person, configuration and tenant, then `words`."""
+        named = (("--as", self._me), ("--config", self._config), ("--tenant", self._tenant))
+        options = [part for option, value in named if value is not None for part in (option, str(value))]
+        return printable(f"{program('qim')} {shlex.join([*options, *words])}")
 
     def remember_names(self) -> None:
         """Keep the names that were typed, so that ids in later answers are shown by name."""

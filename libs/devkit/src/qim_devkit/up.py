@@ -18,12 +18,13 @@ from typing import Annotated
 
 import typer
 
+from qim_devkit.cli_program import program
 from qim_devkit.paths import SuitePaths
 from qim_devkit.processes import SuiteError
 from qim_devkit.suite import Suite
 from qim_devkit.valkey import ValkeyNotAvailable, ValkeyStartError
 
-FIRST_COMMAND = "qim --as ana group create hikers ben cara"
+FIRST_COMMAND = "--as ana group create hikers ben cara"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="qim on this machine, for developers.")
@@ -91,10 +92,15 @@ async def _start_and_watch(suite: Suite) -> None:
 def ready_line(suite: Suite) -> str:
     """The one line that tells that everything serves: the addresses, and the next command to try."""
     addresses = ", ".join(f"{name} {address}" for name, address in suite.addresses.items())
-    script = Path(sys.executable).parent / "qim"
-    with contextlib.suppress(ValueError):
-        script = script.relative_to(Path.cwd())
-    return f"qim is ready ({addresses}). Try: {script.parent}/{FIRST_COMMAND}"
+    return f"qim is ready{_place(suite.paths)} ({addresses}). Try: {program('qim')} {FIRST_COMMAND}"
+
+
+def _place(paths: SuitePaths) -> str:
+    """Where the suite lives, when it was started somewhere below the checkout, whose own `.qim` this is not."""
+    checkout, root = Path(sys.executable).parents[2], paths.root.resolve()
+    if root.is_relative_to(checkout) and root != checkout / ".qim":
+        return f" in {root}"
+    return ""
 
 
 @app.callback()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -12,10 +13,10 @@ from rich.text import Text
 
 from qim_admin import cli_questions
 from qim_admin.cli_group import GroupArgument, group_app
-from qim_admin.cli_session import Output, Session, chunks
+from qim_admin.cli_session import Output, Session, chunks, refusal
 from qim_client import MembershipResult, OperatorClient
 from qim_client.operators import MAX_PEOPLE
-from qim_client.presentation import explain, hoist_options
+from qim_client.presentation import hoist_options
 from qim_client.words import Leaver
 from qim_common.errors import QimError
 from qim_common.ids import MAX_TENANT, ConversationId, UserId
@@ -45,6 +46,13 @@ InitiatorOption = Annotated[
 ]
 
 
+def show_version(asked: bool) -> None:
+    """Print the version and end the run."""
+    if asked:
+        typer.echo(f"qimctl {version('qim-admin')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
@@ -61,6 +69,9 @@ def options(
         float,
         typer.Option("--timeout", metavar="SECONDS", min=0.001, max=600, help="For one call with its retries."),
     ] = 10.0,
+    _: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """What holds for every command; these options may stand anywhere."""
     if output is Output.SVG and context.invoked_subcommand != "timeline":
@@ -139,7 +150,7 @@ def _change(session: Session, group: ConversationId, people: Sequence[UserId], v
         document = {"group": group, "people": len(people), "changed_count": changed, "calls": results}
         session.show(document, lambda: [Text(_result_words(session, verb, len(people), result)) for result in results])
     if failure:
-        session.fail(explain(failure[0]))
+        session.fail(refusal(failure[0]))
 
 
 def _result_words(session: Session, verb: str, people: int, result: MembershipResult) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
@@ -18,11 +20,12 @@ from qim_client.config import ClientConfig, ClientConfigError, OperatorProfile
 from qim_client.namebook import FILE_NAME, NameBook
 from qim_client.operators import OperatorClient
 from qim_client.presentation import CONFIGURATION, Refusal, as_json, explain, printable
-from qim_common.errors import InvalidArgument, QimError
+from qim_common.errors import InvalidArgument, QimError, Reason
 from qim_common.ids import ConversationId, TenantId, UserId, parse_group, parse_shown, parse_user, show
 from qim_common.start import StartRefusedError
 
 Answer = TypeVar("Answer")
+NO_SUCH_GROUP: Final = "To an operator this says: no such group in this tenant. Check the id and --tenant."
 
 
 class Output(StrEnum):
@@ -57,7 +60,7 @@ class Session:
         return self._parsed(lambda: book.user(text, place) if book else parse_user(parse_shown(text, place), place))
 
     def users_in(self, file: Path) -> list[UserId]:
-        """One person a line; empty lines and lines that begin with # are skipped. `-` is stdin.
+        """One person a line; `-` is stdin. Empty lines are skipped, and comments: # at the start or after white space.
 
         Raises typer.BadParameter naming the line.
         """
@@ -67,8 +70,8 @@ class Session:
             raise typer.BadParameter(f"{file}: cannot be read as text ({error})", param_hint="--file") from None
         return [
             self.user(text, f"{file} line {number}")
-            for number, text in enumerate(map(str.strip, content.splitlines()), 1)
-            if text and not text.startswith("#")
+            for number, text in enumerate(map(_without_comment, content.splitlines()), 1)
+            if text
         ]
 
     def show_user(self, user: bytes) -> str:
@@ -93,7 +96,7 @@ class Session:
         try:
             answer = asyncio.run(connected())
         except QimError as error:
-            self.fail(explain(error))
+            self.fail(refusal(error))
         except StartRefusedError as error:
             self.fail(Refusal(CONFIGURATION, str(error), (), "`make up` writes certificates anew."))
         if book:
@@ -135,10 +138,20 @@ class Session:
             raise typer.BadParameter(printable(error.message)) from None
 
 
+def refusal(error: QimError) -> Refusal:
+    """A refusal as `qimctl` shows it: operators may see every group of a tenant, so what is denied is not there."""
+    found = explain(error)
+    return dataclasses.replace(found, hint=NO_SUCH_GROUP) if error.reason == Reason.PERMISSION_DENIED else found
+
+
 def chunks(users: Iterable[UserId], size: int) -> list[list[UserId]]:
     """`users`, each once and in their order, in pieces of at most `size`."""
     distinct = list(dict.fromkeys(users))
     return [distinct[at : at + size] for at in range(0, len(distinct), size)]
+
+
+def _without_comment(line: str) -> str:
+    return re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip()
 
 
 def plain(text: str) -> Text:

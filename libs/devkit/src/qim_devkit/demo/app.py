@@ -143,7 +143,7 @@ def _conclusion(performance: Performance, checks: int, seconds: float) -> Paddin
         f"{performance.seconds:.1f} s, each fsynced before its answer; everything, from an empty directory, took ",
         f"{seconds:.1f} s.\n",
         ("Next: ", "bold"),
-        f"`make up`, and in another terminal `.venv/bin/{FIRST_COMMAND}`",
+        f"`make up`, and in another terminal `.venv/bin/qim {FIRST_COMMAND}`",
     )
     return Padding(text, (0, 1), expand=False)
 

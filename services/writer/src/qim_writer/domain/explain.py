@@ -99,12 +99,12 @@ def _sentence(person: Person, line: Line, seq: int, cause: Cause, stay: Stay | N
             text = f"Visible: seq {seq} lies in the stay {_show(stay)}."
         case Cause.BACKLOG:
             text = (
-                f"Visible: the stay {_show(stay)} shows what came before its join, from seq {stay.history_from + 1} on "
-                "(newcomer_history when it began)."
+                f"Visible: the stay {_show(stay, ',')} shows what came before its join, "
+                f"from seq {stay.history_from + 1} on (newcomer_history when it began)."
             )
         case Cause.BEFORE_JOIN:
             text = (
-                f"Hidden: the first stay {_show(stay)} shows nothing before seq {stay.history_from + 1} "
+                f"Hidden: the first stay {_show(stay, ',')} shows nothing before seq {stay.history_from + 1} "
                 "(newcomer_history when it began)."
             )
         case Cause.BETWEEN_STAYS:
@@ -129,9 +129,10 @@ def _sentence(person: Person, line: Line, seq: int, cause: Cause, stay: Stay | N
     return f"{text} {'It was' if delivered else 'It was not'} delivered to them."
 
 
-def _show(stay: Stay) -> str:
+def _show(stay: Stay, comma: str = "") -> str:
+    """`comma` where the sentence goes on behind the words of an open stay."""
     begin = f"from seq {stay.joined_at + 1}"
     if not stay.left_at:
-        return f"{begin} on, still open,"
+        return f"{begin} on, still open{comma}"
     how = "left" if stay.state is StayState.LEFT else "were removed"
     return f"{begin} until they {how} with seq {stay.left_at}"
