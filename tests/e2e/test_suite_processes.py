@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -161,7 +162,11 @@ async def test_no_process_outlives_a_supervisor_that_is_killed(tmp_path: Path) -
 
 
 def children_of(pid: int) -> list[str]:
-    return [pid for task in Path(f"/proc/{pid}/task").iterdir() for pid in (task / "children").read_text().split()]
+    children: list[str] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            children += (task / "children").read_text().split()
+    return children
 
 
 async def ended(pidfd: int) -> None:

@@ -52,9 +52,7 @@ async def create_group(
     group = Conversation(actor.tenant, group_id)
     key = IdempotencyKey(
         entry_field(actor.tenant, RequestClass.MEMBER, actor.user, group_id, request.request_id),
-        content_digest(
-            _OPERATION, Policy(request.settings, actor.user).pack(), struct.pack(">H", len(people)), *sorted(people)
-        ),
+        content_digest(_OPERATION, request.settings.content(), struct.pack(">H", len(people)), *sorted(people)),
         id_time(request.request_id),
     )
     try:

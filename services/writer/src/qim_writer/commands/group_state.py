@@ -55,14 +55,15 @@ class GroupState:
         RequestTooOld."""
         group = _group(principal, request_id, group_id)
         caller = caller_of_principal(principal)
-        key = caller.key(group.id, request_id, b"update_settings", Policy(settings, NOBODY).pack())
+        key = caller.key(group.id, request_id, b"update_settings", settings.content())
 
-        def plan(policy: Policy) -> PolicyChange:
-            return PolicyChange(
-                StateChange.SETTINGS, policy, replace(policy, settings=settings.validated(self._limits))
-            )
+        async def change() -> GroupSnapshot | None:
+            wanted = settings.validated(self._limits)
+            policy = await self._policy(group)
+            planned = PolicyChange(StateChange.SETTINGS, policy, replace(policy, settings=wanted))
+            return await self._states.change_policy(group, planned, caller.maker, key)
 
-        return group, await self._change(group, caller, key, plan)
+        return group, await self._first_answer(group, key, change)
 
     async def freeze(
         self, principal: Principal, request_id: bytes, group_id: bytes, *, frozen: bool

@@ -51,6 +51,9 @@ class Limits:
     fanout_max_members: int = 1_000
 
 
+_AS_WRITTEN = struct.Struct(">QBQBBQQ")
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """A group's own settings. `last_n` counts seqs; `broadcast_max_members` 0 stands for the deployment's value;
@@ -68,6 +71,18 @@ class GroupSettings:
     def history_back(self) -> int:
         """How many seqs before the join a newcomer sees; EVERYTHING for all."""
         return EVERYTHING if self.newcomer is NewcomerPolicy.ALL else self.last_n
+
+    def content(self) -> bytes:
+        """The settings as they were written, whatever their range: part of a request's content."""
+        return _AS_WRITTEN.pack(
+            self.member_limit,
+            self.newcomer,
+            self.last_n,
+            self.rejoin,
+            self.leaver,
+            self.broadcast_max_members,
+            self.retention_days,
+        )
 
     def validated(self, limits: Limits) -> GroupSettings:
         """These settings with the default limit where they name none; raises InvalidArgument naming the field that is
