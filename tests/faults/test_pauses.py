@@ -120,25 +120,28 @@ async def test_a_frame_whose_time_passes_is_answered_with_a_name_and_the_stream_
 async def test_more_sends_than_may_wait_are_refused_as_overloaded_and_take_no_seq(
     own: Writers, group: ConversationId
 ) -> None:
-    stream = own.caller("gateway").writer.SendMessages()
-    frames = 150
+    # One stream alone is not read on before this many wait.
+    streams = [own.caller("gateway").writer.SendMessages() for _ in range(2)]
+    frames = 75
     committed, overloaded = 0, 0
     with paused(own):
-        for number in range(frames):
-            await stream.write(
-                frame(*(message(group, body=b"") for _ in range(256)), frame_number=number, timeout_ms=60_000)
-            )
-        first = await stream.read()
+        for stream in streams:
+            for number in range(frames):
+                await stream.write(
+                    frame(*(message(group, body=b"") for _ in range(256)), frame_number=number, timeout_ms=60_000)
+                )
+        first = await streams[1].read()
         assert isinstance(first, writer_pb2.SendMessagesResponse)
         refused = of_status(first.results[-1].status)
         assert refused.name == ("RESOURCE_EXHAUSTED", "OVERLOADED")
         assert refused.retry
     answers = [first]
-    for _ in range(frames - 1):
-        answer = await stream.read()
-        assert isinstance(answer, writer_pb2.SendMessagesResponse)
-        answers.append(answer)
-    await stream.done_writing()
+    for stream, missing in zip(streams, (frames, frames - 1), strict=True):
+        for _ in range(missing):
+            answer = await stream.read()
+            assert isinstance(answer, writer_pb2.SendMessagesResponse)
+            answers.append(answer)
+        await stream.done_writing()
     seqs = []
     for answer in answers:
         for result in answer.results:
@@ -148,7 +151,7 @@ async def test_more_sends_than_may_wait_are_refused_as_overloaded_and_take_no_se
             else:
                 assert of_status(result.status).reason == "OVERLOADED"
                 overloaded += 1
-    assert committed + overloaded == frames * 256
+    assert committed + overloaded == 2 * frames * 256
     assert overloaded > 0
     assert sorted(seqs) == list(range(1, committed + 1))
     assert (await own.user(ANA).get_visible_range(group)).head_seq == committed

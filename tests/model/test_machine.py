@@ -19,7 +19,7 @@ from tests.model.machines import LANES, SHORTEST, Conversations, Directs, Groups
 from tests.model.world import World
 
 SEQUENCES = int(os.environ.get("QIM_MODEL_SEQUENCES", "2000"))
-STEPS = 80
+STEPS = 60
 """Steps of one example, spread over its lanes; a step makes one to five calls."""
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(1200)]

@@ -35,10 +35,10 @@ SUITE: Final = (
 )
 """In-process, then the whole service: each part up to its first failure, the second only if the first passes."""
 
-SEQUENCES: Final = "150"
+SEQUENCES: Final = "100"
 """Of the model's machine: enough for a weakened rule, which nearly every sequence would meet."""
 
-AT_ONCE: Final = 2
+AT_ONCE: Final = min(max(os.cpu_count() or 2, 2), 8)
 SECONDS: Final = 300
 """A run that takes longer has hung, and counts as survived."""
 
