@@ -31,6 +31,8 @@ DURABLE_OPTIONS: Final[Mapping[str, str]] = {
     # Conversations are many and mostly small: a small hash stays one compact block of memory, a large one does not
     # pay for a linear search in it.
     "hash-max-listpack-entries": "128",
+    # A rewrite takes a core for about a second; at 64 MB, the default, a loaded server rewrites all the time.
+    "auto-aof-rewrite-min-size": "512mb",
 }
 """The settings of every embedded server unless a caller overrides them."""
 
