@@ -37,6 +37,10 @@ def needs_valkey() -> None:
     require_valkey()
 
 
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextlib.asynccontextmanager
 async def demo(directory: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """The demo with its output in a pipe, and its temporary files below `directory`."""
@@ -46,6 +50,8 @@ async def demo(directory: Path, *arguments: str) -> AsyncIterator[asyncio.subpro
         env={**os.environ, "TMPDIR": str(directory), "PYTHONUNBUFFERED": "1"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        # A test run in the background of a shell ignores SIGINT, and its children inherit that.
+        preexec_fn=_heed_interrupts,
     )
     try:
         yield process
