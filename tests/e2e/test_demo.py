@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -28,6 +29,8 @@ NO_START = (
     "from qim_devkit.demo.app import main; raise SystemExit(main(env_overrides={'QIM_LOG_LEVEL': 'LOUD'}))",
 )
 SECONDS = 90.0
+_OF_GRPC = re.compile(r"^[EWI]\d{4} .*\n", re.MULTILINE)
+"""What gRPC's C core writes to stderr of its own accord."""
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -65,7 +68,7 @@ async def played(directory: Path, *arguments: str) -> tuple[int | None, str, str
     """Exit status, standard output and standard error of a demo that runs to its end."""
     async with demo(directory, *arguments) as process, asyncio.timeout(SECONDS):
         output, errors = await process.communicate()
-        return process.returncode, output.decode(), errors.decode()
+        return process.returncode, output.decode(), _OF_GRPC.sub("", errors.decode())
 
 
 async def line_with(process: asyncio.subprocess.Process, text: str) -> None:
