@@ -28,8 +28,8 @@ from qim_common.ids import (
 )
 from qim_common.records import RecordType, pack_tail
 from qim_common.telemetry.metrics import writer_metrics
+from qim_writer.commands.callers import caller_of_actor, caller_of_principal
 from qim_writer.domain.changes import ChangePlan, ChangeRequest, distinct, plan_change
-from qim_writer.domain.idempotency import RequestClass, content_digest, entry_field, id_time
 from qim_writer.domain.policy import LeaverHistory, Limits
 from qim_writer.domain.stays import Stay
 from qim_writer.storage import ChangeAnswer, Conversation, IdempotencyKey, MembershipStore
@@ -101,18 +101,15 @@ class MemberChanges:
             raise InvalidArgument("owner_user_id", "goes with adding people only")
         if change.leaver is not None and change.op is not MembershipOp.REMOVE:
             raise InvalidArgument("leaver_history", "goes with removing people only")
-        caller = f"{principal.kind}:{principal.name}".encode()
         request = ChangeRequest(change.op, people, principal.initiator, owner, change.leaver)
-        key = IdempotencyKey(
-            entry_field(principal.tenant, RequestClass.OPERATOR, caller, group.id, change.request_id),
-            content_digest(
-                b"change_members",
-                bytes((change.op, change.leaver or 0)),
-                owner or b"",
-                principal.initiator or b"",
-                *people,
-            ),
-            id_time(change.request_id),
+        key = caller_of_principal(principal).key(
+            group.id,
+            change.request_id,
+            b"change_members",
+            bytes((change.op, change.leaver or 0)),
+            owner or b"",
+            principal.initiator or b"",
+            *people,
         )
         return group, await self._change(group, request, key)
 
@@ -123,11 +120,7 @@ class MemberChanges:
         RequestTooOld."""
         parse_id(request_id, "request_id")
         group = Conversation(actor.tenant, parse_group(group_id))
-        key = IdempotencyKey(
-            entry_field(actor.tenant, RequestClass.MEMBER, actor.user, group.id, request_id),
-            content_digest(b"leave_group"),
-            id_time(request_id),
-        )
+        key = caller_of_actor(actor).key(group.id, request_id, b"leave_group")
         request = ChangeRequest(MembershipOp.LEAVE, (actor.user,), actor.user)
         answer = await self._change(group, request, key, device=actor.device)
         return group, await self._stay_of_answer(group, actor.user, answer)

@@ -10,10 +10,10 @@ from typing import Final
 from qim_common.errors import MemberLimitExceeded, QimError, TooManyItems
 from qim_common.identity import Actor
 from qim_common.ids import UserId, derived_group_id, parse_group, parse_id, parse_user
+from qim_writer.commands.callers import caller_of_actor
 from qim_writer.domain.changes import distinct, fans_out_lazily
-from qim_writer.domain.idempotency import RequestClass, content_digest, entry_field, id_time
 from qim_writer.domain.policy import GroupSettings, Limits, Policy
-from qim_writer.storage import ChangeAnswer, Conversation, IdempotencyKey, MembershipStore
+from qim_writer.storage import ChangeAnswer, Conversation, MembershipStore
 
 PEOPLE_MAX: Final = 1_000
 """People of one call, the owner included (contracts.md, "Services")."""
@@ -50,10 +50,13 @@ async def create_group(
     if len(people) > PEOPLE_MAX:
         raise TooManyItems(metadata={"field": "member_user_ids", "most": str(PEOPLE_MAX)})
     group = Conversation(actor.tenant, group_id)
-    key = IdempotencyKey(
-        entry_field(actor.tenant, RequestClass.MEMBER, actor.user, group_id, request.request_id),
-        content_digest(_OPERATION, request.settings.content(), struct.pack(">H", len(people)), *sorted(people)),
-        id_time(request.request_id),
+    key = caller_of_actor(actor).key(
+        group_id,
+        request.request_id,
+        _OPERATION,
+        request.settings.content(),
+        struct.pack(">H", len(people)),
+        *sorted(people),
     )
     try:
         policy = _policy(request.settings, limits, actor.user, len(people))

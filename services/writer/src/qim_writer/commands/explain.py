@@ -10,6 +10,7 @@ from qim_common.errors import InvalidArgument, PermissionDenied
 from qim_common.identity import Principal
 from qim_common.ids import parse_group, parse_user
 from qim_common.tokens import TokenSigner
+from qim_writer.commands.callers import caller_of_principal
 from qim_writer.commands.history import SEQ_MAX
 from qim_writer.domain.explain import Explanation, explain
 from qim_writer.domain.members import Change
@@ -70,7 +71,7 @@ class Explain:
         user = parse_user(user_id, "user_id") if user_id else NOBODY
         if not 1 <= size <= PAGE_MAX:
             raise InvalidArgument("page_size", f"must be from 1 to {PAGE_MAX}")
-        caller = f"{principal.kind}:{principal.name}".encode() + user
+        caller = caller_of_principal(principal).name + user
         seq, revision = 0, 0
         if token:
             seq, revision = _POSITION.unpack(self._tokens.open(TIMELINE, group.tenant, caller, group.id, token))

@@ -11,6 +11,7 @@ from qim_common.errors import InvalidArgument, PermissionDenied
 from qim_common.identity import Actor, Principal
 from qim_common.ids import TenantId, UserId, parse_conversation, parse_group, parse_tenant
 from qim_common.tokens import TokenSigner
+from qim_writer.commands.callers import caller_of_principal
 from qim_writer.domain.stays import VERSION_MAX, Stay
 from qim_writer.storage import Changes, Conversation, Facts, MembershipStore
 
@@ -58,7 +59,7 @@ class Members:
         """ListMembers, for operators and back ends. Raises InvalidArgument, PageTokenInvalid, PermissionDenied."""
         group = Conversation(principal.tenant, parse_group(group_id))
         _check_size(size)
-        caller = f"{principal.kind}:{principal.name}".encode()
+        caller = caller_of_principal(principal).name
         after = self._open(LIST_MEMBERS, group, caller, token)
         return await self._page(LIST_MEMBERS, group, caller, size, after)
 
