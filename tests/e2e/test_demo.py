@@ -28,6 +28,19 @@ NO_START = (
     "-c",
     "from qim_devkit.demo.app import main; raise SystemExit(main(env_overrides={'QIM_LOG_LEVEL': 'LOUD'}))",
 )
+HEEDING_INTERRUPTS = (
+    "-c",
+    """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+""",
+)
+"""A test run in the background of a shell ignores SIGINT, and its children inherit that.
+
+The child resets it itself: a `preexec_fn` would make this process fork, which gRPC's threads may not survive.
+"""
+
 SECONDS = 90.0
 _OF_GRPC = re.compile(r"^[EWI]\d{4} .*\n", re.MULTILINE)
 """What gRPC's C core writes to stderr of its own accord."""
@@ -40,21 +53,16 @@ def needs_valkey() -> None:
     require_valkey()
 
 
-def _heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @contextlib.asynccontextmanager
 async def demo(directory: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """The demo with its output in a pipe, and its temporary files below `directory`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        *HEEDING_INTERRUPTS,
         *arguments,
         env={**os.environ, "TMPDIR": str(directory), "PYTHONUNBUFFERED": "1"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        # A test run in the background of a shell ignores SIGINT, and its children inherit that.
-        preexec_fn=_heed_interrupts,
     )
     try:
         yield process
