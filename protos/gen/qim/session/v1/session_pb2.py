@@ -22,67 +22,78 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from qim.common.v1 import identity_pb2 as qim_dot_common_dot_v1_dot_identity__pb2
 from qim.common.v1 import types_pb2 as qim_dot_common_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cqim/session/v1/session.proto\x12\x0eqim.session.v1\x1a\x1cqim/common/v1/identity.proto\x1a\x19qim/common/v1/types.proto\"\x93\x03\n\x0c\x43onversation\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12-\n\x04kind\x18\x02 \x01(\x0e\x32\x1f.qim.common.v1.ConversationKind\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.qim.common.v1.MemberState\x12\x10\n\x08head_seq\x18\x04 \x01(\x04\x12\x14\n\x0cunread_count\x18\x05 \x01(\x04\x12\x10\n\x08read_seq\x18\x06 \x01(\x04\x12!\n\x04stay\x18\x07 \x01(\x0b\x32\x13.qim.common.v1.Stay\x12+\n#earliest_available_conversation_seq\x18\x08 \x01(\x04\x12\'\n\x07preview\x18\t \x01(\x0b\x32\x16.qim.common.v1.Message\x12\x18\n\x10last_activity_ms\x18\n \x01(\x03\x12\x0e\n\x06hidden\x18\x0b \x01(\x08\x12\r\n\x05muted\x18\x0c \x01(\x08\x12\x10\n\x08revision\x18\r \x01(\x04\x12\x12\n\ngeneration\x18\x0e \x01(\r\"A\n\x18ListConversationsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"i\n\x19ListConversationsResponse\x12\x33\n\rconversations\x18\x01 \x03(\x0b\x32\x1c.qim.session.v1.Conversation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"1\n\x16GetConversationRequest\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\"\x17\n\x15GetTotalUnreadRequest\".\n\x16GetTotalUnreadResponse\x12\x14\n\x0cunread_count\x18\x01 \x01(\x04\"7\n\x0fMarkReadRequest\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\":\n\x10MarkReadResponse\x12\x10\n\x08read_seq\x18\x01 \x01(\x04\x12\x14\n\x0cunread_count\x18\x02 \x01(\x04\"\x88\x01\n\x1bSetConversationFlagsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\x0c\x12\x13\n\x06hidden\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x12\n\x05muted\x18\x04 \x01(\x08H\x01\x88\x01\x01\x42\t\n\x07_hiddenB\x08\n\x06_muted\"H\n\x0c\x44\x65viceCursor\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0b\n\x03seq\x18\x03 \x01(\x04\"\x9c\x01\n\x0cMailboxEntry\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12)\n\x07message\x18\x02 \x01(\x0b\x32\x16.qim.common.v1.MessageH\x00\x12+\n\x08withheld\x18\x03 \x01(\x0b\x32\x17.qim.common.v1.SeqRangeH\x00\x12\x12\n\ngeneration\x18\x04 \x01(\rB\x07\n\x05\x65ntry\"N\n\x12PullMailboxRequest\x12)\n\x03\x61\x63k\x18\x01 \x03(\x0b\x32\x1c.qim.session.v1.DeviceCursor\x12\r\n\x05limit\x18\x02 \x01(\r\"R\n\x13PullMailboxResponse\x12-\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1c.qim.session.v1.MailboxEntry\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\xd6\x03\n\x10SubscribeRequest\x12\x39\n\x06\x61ttach\x18\x01 \x01(\x0b\x32\'.qim.session.v1.SubscribeRequest.AttachH\x00\x12\x39\n\x06\x64\x65tach\x18\x02 \x01(\x0b\x32\'.qim.session.v1.SubscribeRequest.DetachH\x00\x12\x43\n\x0b\x61\x63knowledge\x18\x03 \x01(\x0b\x32,.qim.session.v1.SubscribeRequest.AcknowledgeH\x00\x1aP\n\x06\x41ttach\x12\x30\n\x05\x61\x63tor\x18\x01 \x01(\x0b\x32!.qim.common.v1.AuthenticatedActor\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\x1a:\n\x06\x44\x65tach\x12\x30\n\x05\x61\x63tor\x18\x01 \x01(\x0b\x32!.qim.common.v1.AuthenticatedActor\x1an\n\x0b\x41\x63knowledge\x12\x30\n\x05\x61\x63tor\x18\x01 \x01(\x0b\x32!.qim.common.v1.AuthenticatedActor\x12-\n\x07\x63ursors\x18\x02 \x03(\x0b\x32\x1c.qim.session.v1.DeviceCursorB\t\n\x07request\"\xbf\x04\n\x11SubscribeResponse\x12\x30\n\x05\x61\x63tor\x18\x01 \x01(\x0b\x32!.qim.common.v1.AuthenticatedActor\x12\x31\n\tdelivered\x18\x02 \x01(\x0b\x32\x1c.qim.session.v1.MailboxEntryH\x00\x12-\n\x05state\x18\x03 \x01(\x0b\x32\x1c.qim.session.v1.ConversationH\x00\x12?\n\tread_mark\x18\x04 \x01(\x0b\x32*.qim.session.v1.SubscribeResponse.ReadMarkH\x00\x12I\n\x0estates_changed\x18\x05 \x01(\x0b\x32/.qim.session.v1.SubscribeResponse.StatesChangedH\x00\x12:\n\x06resume\x18\x06 \x01(\x0b\x32(.qim.session.v1.SubscribeResponse.ResumeH\x00\x12K\n\x0fresync_required\x18\x07 \x01(\x0b\x32\x30.qim.session.v1.SubscribeResponse.ResyncRequiredH\x00\x1a\x1e\n\x06Resume\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x1a\x35\n\x08ReadMark\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x10\n\x08read_seq\x18\x02 \x01(\x04\x1a\x0f\n\rStatesChanged\x1a\x10\n\x0eResyncRequiredB\x07\n\x05\x65vent\"\x9e\x01\n\x0eProjectRequest\x12\x35\n\x07\x65ntries\x18\x01 \x03(\x0b\x32$.qim.session.v1.ProjectRequest.Entry\x1aU\n\x05\x45ntry\x12\x11\n\ttenant_id\x18\x01 \x01(\x04\x12\x0f\n\x07user_id\x18\x02 \x01(\x0c\x12\x17\n\x0f\x63onversation_id\x18\x03 \x01(\x0c\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\"\x11\n\x0fProjectResponse2\xd9\x05\n\x07Session\x12h\n\x11ListConversations\x12(.qim.session.v1.ListConversationsRequest\x1a).qim.session.v1.ListConversationsResponse\x12W\n\x0fGetConversation\x12&.qim.session.v1.GetConversationRequest\x1a\x1c.qim.session.v1.Conversation\x12_\n\x0eGetTotalUnread\x12%.qim.session.v1.GetTotalUnreadRequest\x1a&.qim.session.v1.GetTotalUnreadResponse\x12M\n\x08MarkRead\x12\x1f.qim.session.v1.MarkReadRequest\x1a .qim.session.v1.MarkReadResponse\x12\x61\n\x14SetConversationFlags\x12+.qim.session.v1.SetConversationFlagsRequest\x1a\x1c.qim.session.v1.Conversation\x12T\n\tSubscribe\x12 .qim.session.v1.SubscribeRequest\x1a!.qim.session.v1.SubscribeResponse(\x01\x30\x01\x12V\n\x0bPullMailbox\x12\".qim.session.v1.PullMailboxRequest\x1a#.qim.session.v1.PullMailboxResponse\x12J\n\x07Project\x12\x1e.qim.session.v1.ProjectRequest\x1a\x1f.qim.session.v1.ProjectResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cqim/session/v1/session.proto\x12\x0eqim.session.v1\x1a\x17google/rpc/status.proto\x1a\x1cqim/common/v1/identity.proto\x1a\x19qim/common/v1/types.proto\"\x93\x03\n\x0c\x43onversation\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12-\n\x04kind\x18\x02 \x01(\x0e\x32\x1f.qim.common.v1.ConversationKind\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.qim.common.v1.MemberState\x12\x10\n\x08head_seq\x18\x04 \x01(\x04\x12\x14\n\x0cunread_count\x18\x05 \x01(\x04\x12\x10\n\x08read_seq\x18\x06 \x01(\x04\x12!\n\x04stay\x18\x07 \x01(\x0b\x32\x13.qim.common.v1.Stay\x12+\n#earliest_available_conversation_seq\x18\x08 \x01(\x04\x12\'\n\x07preview\x18\t \x01(\x0b\x32\x16.qim.common.v1.Message\x12\x18\n\x10last_activity_ms\x18\n \x01(\x03\x12\x0e\n\x06hidden\x18\x0b \x01(\x08\x12\r\n\x05muted\x18\x0c \x01(\x08\x12\x10\n\x08revision\x18\r \x01(\x04\x12\x12\n\ngeneration\x18\x0e \x01(\r\"Y\n\x18ListConversationsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x16\n\x0einclude_hidden\x18\x03 \x01(\x08\"i\n\x19ListConversationsResponse\x12\x33\n\rconversations\x18\x01 \x03(\x0b\x32\x1c.qim.session.v1.Conversation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"1\n\x16GetConversationRequest\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\"\x17\n\x15GetTotalUnreadRequest\".\n\x16GetTotalUnreadResponse\x12\x14\n\x0cunread_count\x18\x01 \x01(\x04\"7\n\x0fMarkReadRequest\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\":\n\x10MarkReadResponse\x12\x10\n\x08read_seq\x18\x01 \x01(\x04\x12\x14\n\x0cunread_count\x18\x02 \x01(\x04\"\x88\x01\n\x1bSetConversationFlagsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\x0c\x12\x13\n\x06hidden\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x12\n\x05muted\x18\x04 \x01(\x08H\x01\x88\x01\x01\x42\t\n\x07_hiddenB\x08\n\x06_muted\"H\n\x0c\x44\x65viceCursor\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0b\n\x03seq\x18\x03 \x01(\x04\"\x9c\x01\n\x0cMailboxEntry\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12)\n\x07message\x18\x02 \x01(\x0b\x32\x16.qim.common.v1.MessageH\x00\x12+\n\x08withheld\x18\x03 \x01(\x0b\x32\x17.qim.common.v1.SeqRangeH\x00\x12\x12\n\ngeneration\x18\x04 \x01(\rB\x07\n\x05\x65ntry\"N\n\x12PullMailboxRequest\x12)\n\x03\x61\x63k\x18\x01 \x03(\x0b\x32\x1c.qim.session.v1.DeviceCursor\x12\r\n\x05limit\x18\x02 \x01(\r\"R\n\x13PullMailboxResponse\x12-\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1c.qim.session.v1.MailboxEntry\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\x9d\x03\n\x10SubscribeRequest\x12\x37\n\x06\x61ttach\x18\x01 \x03(\x0b\x32\'.qim.session.v1.SubscribeRequest.Attach\x12\x41\n\x0b\x61\x63knowledge\x18\x02 \x03(\x0b\x32,.qim.session.v1.SubscribeRequest.Acknowledge\x12\x37\n\x06\x64\x65tach\x18\x03 \x03(\x0b\x32\'.qim.session.v1.SubscribeRequest.Detach\x1a\x64\n\x06\x41ttach\x12\x12\n\nattachment\x18\x01 \x01(\x04\x12\x30\n\x05\x61\x63tor\x18\x02 \x01(\x0b\x32!.qim.common.v1.AuthenticatedActor\x12\x14\n\x0cresume_token\x18\x03 \x01(\t\x1a\x1c\n\x06\x44\x65tach\x12\x12\n\nattachment\x18\x01 \x01(\x04\x1aP\n\x0b\x41\x63knowledge\x12\x12\n\nattachment\x18\x01 \x01(\x04\x12-\n\x07\x63ursors\x18\x02 \x03(\x0b\x32\x1c.qim.session.v1.DeviceCursor\"C\n\x11SubscribeResponse\x12.\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1e.qim.session.v1.SubscribeEvent\"\x98\x08\n\x0eSubscribeEvent\x12\x13\n\x0b\x61ttachments\x18\x01 \x03(\x04\x12\x31\n\tdelivered\x18\x02 \x01(\x0b\x32\x1c.qim.session.v1.MailboxEntryH\x00\x12\x35\n\x05state\x18\x03 \x01(\x0b\x32$.qim.session.v1.SubscribeEvent.StateH\x00\x12<\n\tread_mark\x18\x04 \x01(\x0b\x32\'.qim.session.v1.SubscribeEvent.ReadMarkH\x00\x12\x35\n\x05\x66lags\x18\x05 \x01(\x0b\x32$.qim.session.v1.SubscribeEvent.FlagsH\x00\x12\x46\n\x0estates_changed\x18\x06 \x01(\x0b\x32,.qim.session.v1.SubscribeEvent.StatesChangedH\x00\x12;\n\x08\x61ttached\x18\x07 \x01(\x0b\x32\'.qim.session.v1.SubscribeEvent.AttachedH\x00\x12\x37\n\x06resume\x18\x08 \x01(\x0b\x32%.qim.session.v1.SubscribeEvent.ResumeH\x00\x12H\n\x0fresync_required\x18\t \x01(\x0b\x32-.qim.session.v1.SubscribeEvent.ResyncRequiredH\x00\x12;\n\x08\x64\x65tached\x18\n \x01(\x0b\x32\'.qim.session.v1.SubscribeEvent.DetachedH\x00\x1a \n\x08\x41ttached\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x1a\x1e\n\x06Resume\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x1a\x44\n\x08\x44\x65tached\x12\"\n\x06status\x18\x01 \x01(\x0b\x32\x12.google.rpc.Status\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\x1aL\n\x05State\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12*\n\x06\x63hange\x18\x02 \x01(\x0b\x32\x1a.qim.common.v1.StateChange\x1aI\n\x08ReadMark\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x10\n\x08read_seq\x18\x03 \x01(\x04\x1a?\n\x05\x46lags\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x0e\n\x06hidden\x18\x02 \x01(\x08\x12\r\n\x05muted\x18\x03 \x01(\x08\x1a\x0f\n\rStatesChanged\x1aQ\n\x0eResyncRequired\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x12\n\nnewest_seq\x18\x03 \x01(\x04\x42\x07\n\x05\x65vent\"\xf3\x01\n\x0eProjectRequest\x12\x30\n\x04runs\x18\x01 \x03(\x0b\x32\".qim.session.v1.ProjectRequest.Run\x1a\xae\x01\n\x03Run\x12\x11\n\ttenant_id\x18\x01 \x01(\x04\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\x0c\x12\x1a\n\x12membership_version\x18\x03 \x01(\x04\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\x12\x11\n\tbroadcast\x18\x05 \x01(\x08\x12\x1a\n\x12\x63oncerned_user_ids\x18\x06 \x03(\x0c\x12\x0b\n\x03\x62ig\x18\x07 \x01(\x08\x12\x12\n\nbecame_big\x18\x08 \x01(\x08\"\x11\n\x0fProjectResponse2\xd9\x05\n\x07Session\x12h\n\x11ListConversations\x12(.qim.session.v1.ListConversationsRequest\x1a).qim.session.v1.ListConversationsResponse\x12W\n\x0fGetConversation\x12&.qim.session.v1.GetConversationRequest\x1a\x1c.qim.session.v1.Conversation\x12_\n\x0eGetTotalUnread\x12%.qim.session.v1.GetTotalUnreadRequest\x1a&.qim.session.v1.GetTotalUnreadResponse\x12M\n\x08MarkRead\x12\x1f.qim.session.v1.MarkReadRequest\x1a .qim.session.v1.MarkReadResponse\x12\x61\n\x14SetConversationFlags\x12+.qim.session.v1.SetConversationFlagsRequest\x1a\x1c.qim.session.v1.Conversation\x12T\n\tSubscribe\x12 .qim.session.v1.SubscribeRequest\x1a!.qim.session.v1.SubscribeResponse(\x01\x30\x01\x12V\n\x0bPullMailbox\x12\".qim.session.v1.PullMailboxRequest\x1a#.qim.session.v1.PullMailboxResponse\x12J\n\x07Project\x12\x1e.qim.session.v1.ProjectRequest\x1a\x1f.qim.session.v1.ProjectResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'qim.session.v1.session_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CONVERSATION']._serialized_start=106
-  _globals['_CONVERSATION']._serialized_end=509
-  _globals['_LISTCONVERSATIONSREQUEST']._serialized_start=511
-  _globals['_LISTCONVERSATIONSREQUEST']._serialized_end=576
-  _globals['_LISTCONVERSATIONSRESPONSE']._serialized_start=578
-  _globals['_LISTCONVERSATIONSRESPONSE']._serialized_end=683
-  _globals['_GETCONVERSATIONREQUEST']._serialized_start=685
-  _globals['_GETCONVERSATIONREQUEST']._serialized_end=734
-  _globals['_GETTOTALUNREADREQUEST']._serialized_start=736
-  _globals['_GETTOTALUNREADREQUEST']._serialized_end=759
-  _globals['_GETTOTALUNREADRESPONSE']._serialized_start=761
-  _globals['_GETTOTALUNREADRESPONSE']._serialized_end=807
-  _globals['_MARKREADREQUEST']._serialized_start=809
-  _globals['_MARKREADREQUEST']._serialized_end=864
-  _globals['_MARKREADRESPONSE']._serialized_start=866
-  _globals['_MARKREADRESPONSE']._serialized_end=924
-  _globals['_SETCONVERSATIONFLAGSREQUEST']._serialized_start=927
-  _globals['_SETCONVERSATIONFLAGSREQUEST']._serialized_end=1063
-  _globals['_DEVICECURSOR']._serialized_start=1065
-  _globals['_DEVICECURSOR']._serialized_end=1137
-  _globals['_MAILBOXENTRY']._serialized_start=1140
-  _globals['_MAILBOXENTRY']._serialized_end=1296
-  _globals['_PULLMAILBOXREQUEST']._serialized_start=1298
-  _globals['_PULLMAILBOXREQUEST']._serialized_end=1376
-  _globals['_PULLMAILBOXRESPONSE']._serialized_start=1378
-  _globals['_PULLMAILBOXRESPONSE']._serialized_end=1460
-  _globals['_SUBSCRIBEREQUEST']._serialized_start=1463
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=1933
-  _globals['_SUBSCRIBEREQUEST_ATTACH']._serialized_start=1670
-  _globals['_SUBSCRIBEREQUEST_ATTACH']._serialized_end=1750
-  _globals['_SUBSCRIBEREQUEST_DETACH']._serialized_start=1752
-  _globals['_SUBSCRIBEREQUEST_DETACH']._serialized_end=1810
-  _globals['_SUBSCRIBEREQUEST_ACKNOWLEDGE']._serialized_start=1812
-  _globals['_SUBSCRIBEREQUEST_ACKNOWLEDGE']._serialized_end=1922
-  _globals['_SUBSCRIBERESPONSE']._serialized_start=1936
-  _globals['_SUBSCRIBERESPONSE']._serialized_end=2511
-  _globals['_SUBSCRIBERESPONSE_RESUME']._serialized_start=2382
-  _globals['_SUBSCRIBERESPONSE_RESUME']._serialized_end=2412
-  _globals['_SUBSCRIBERESPONSE_READMARK']._serialized_start=2414
-  _globals['_SUBSCRIBERESPONSE_READMARK']._serialized_end=2467
-  _globals['_SUBSCRIBERESPONSE_STATESCHANGED']._serialized_start=2469
-  _globals['_SUBSCRIBERESPONSE_STATESCHANGED']._serialized_end=2484
-  _globals['_SUBSCRIBERESPONSE_RESYNCREQUIRED']._serialized_start=2486
-  _globals['_SUBSCRIBERESPONSE_RESYNCREQUIRED']._serialized_end=2502
-  _globals['_PROJECTREQUEST']._serialized_start=2514
-  _globals['_PROJECTREQUEST']._serialized_end=2672
-  _globals['_PROJECTREQUEST_ENTRY']._serialized_start=2587
-  _globals['_PROJECTREQUEST_ENTRY']._serialized_end=2672
-  _globals['_PROJECTRESPONSE']._serialized_start=2674
-  _globals['_PROJECTRESPONSE']._serialized_end=2691
-  _globals['_SESSION']._serialized_start=2694
-  _globals['_SESSION']._serialized_end=3423
+  _globals['_CONVERSATION']._serialized_start=131
+  _globals['_CONVERSATION']._serialized_end=534
+  _globals['_LISTCONVERSATIONSREQUEST']._serialized_start=536
+  _globals['_LISTCONVERSATIONSREQUEST']._serialized_end=625
+  _globals['_LISTCONVERSATIONSRESPONSE']._serialized_start=627
+  _globals['_LISTCONVERSATIONSRESPONSE']._serialized_end=732
+  _globals['_GETCONVERSATIONREQUEST']._serialized_start=734
+  _globals['_GETCONVERSATIONREQUEST']._serialized_end=783
+  _globals['_GETTOTALUNREADREQUEST']._serialized_start=785
+  _globals['_GETTOTALUNREADREQUEST']._serialized_end=808
+  _globals['_GETTOTALUNREADRESPONSE']._serialized_start=810
+  _globals['_GETTOTALUNREADRESPONSE']._serialized_end=856
+  _globals['_MARKREADREQUEST']._serialized_start=858
+  _globals['_MARKREADREQUEST']._serialized_end=913
+  _globals['_MARKREADRESPONSE']._serialized_start=915
+  _globals['_MARKREADRESPONSE']._serialized_end=973
+  _globals['_SETCONVERSATIONFLAGSREQUEST']._serialized_start=976
+  _globals['_SETCONVERSATIONFLAGSREQUEST']._serialized_end=1112
+  _globals['_DEVICECURSOR']._serialized_start=1114
+  _globals['_DEVICECURSOR']._serialized_end=1186
+  _globals['_MAILBOXENTRY']._serialized_start=1189
+  _globals['_MAILBOXENTRY']._serialized_end=1345
+  _globals['_PULLMAILBOXREQUEST']._serialized_start=1347
+  _globals['_PULLMAILBOXREQUEST']._serialized_end=1425
+  _globals['_PULLMAILBOXRESPONSE']._serialized_start=1427
+  _globals['_PULLMAILBOXRESPONSE']._serialized_end=1509
+  _globals['_SUBSCRIBEREQUEST']._serialized_start=1512
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=1925
+  _globals['_SUBSCRIBEREQUEST_ATTACH']._serialized_start=1713
+  _globals['_SUBSCRIBEREQUEST_ATTACH']._serialized_end=1813
+  _globals['_SUBSCRIBEREQUEST_DETACH']._serialized_start=1815
+  _globals['_SUBSCRIBEREQUEST_DETACH']._serialized_end=1843
+  _globals['_SUBSCRIBEREQUEST_ACKNOWLEDGE']._serialized_start=1845
+  _globals['_SUBSCRIBEREQUEST_ACKNOWLEDGE']._serialized_end=1925
+  _globals['_SUBSCRIBERESPONSE']._serialized_start=1927
+  _globals['_SUBSCRIBERESPONSE']._serialized_end=1994
+  _globals['_SUBSCRIBEEVENT']._serialized_start=1997
+  _globals['_SUBSCRIBEEVENT']._serialized_end=3045
+  _globals['_SUBSCRIBEEVENT_ATTACHED']._serialized_start=2584
+  _globals['_SUBSCRIBEEVENT_ATTACHED']._serialized_end=2616
+  _globals['_SUBSCRIBEEVENT_RESUME']._serialized_start=2618
+  _globals['_SUBSCRIBEEVENT_RESUME']._serialized_end=2648
+  _globals['_SUBSCRIBEEVENT_DETACHED']._serialized_start=2650
+  _globals['_SUBSCRIBEEVENT_DETACHED']._serialized_end=2718
+  _globals['_SUBSCRIBEEVENT_STATE']._serialized_start=2720
+  _globals['_SUBSCRIBEEVENT_STATE']._serialized_end=2796
+  _globals['_SUBSCRIBEEVENT_READMARK']._serialized_start=2798
+  _globals['_SUBSCRIBEEVENT_READMARK']._serialized_end=2871
+  _globals['_SUBSCRIBEEVENT_FLAGS']._serialized_start=2873
+  _globals['_SUBSCRIBEEVENT_FLAGS']._serialized_end=2936
+  _globals['_SUBSCRIBEEVENT_STATESCHANGED']._serialized_start=2938
+  _globals['_SUBSCRIBEEVENT_STATESCHANGED']._serialized_end=2953
+  _globals['_SUBSCRIBEEVENT_RESYNCREQUIRED']._serialized_start=2955
+  _globals['_SUBSCRIBEEVENT_RESYNCREQUIRED']._serialized_end=3036
+  _globals['_PROJECTREQUEST']._serialized_start=3048
+  _globals['_PROJECTREQUEST']._serialized_end=3291
+  _globals['_PROJECTREQUEST_RUN']._serialized_start=3117
+  _globals['_PROJECTREQUEST_RUN']._serialized_end=3291
+  _globals['_PROJECTRESPONSE']._serialized_start=3293
+  _globals['_PROJECTRESPONSE']._serialized_end=3310
+  _globals['_SESSION']._serialized_start=3313
+  _globals['_SESSION']._serialized_end=4042
 # @@protoc_insertion_point(module_scope)

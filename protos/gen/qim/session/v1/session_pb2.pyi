@@ -14,6 +14,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.rpc import status_pb2 as _status_pb2
 from qim.common.v1 import identity_pb2 as _identity_pb2
 from qim.common.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
@@ -99,18 +100,24 @@ class ListConversationsRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    INCLUDE_HIDDEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """1 to 1000."""
     page_token: _builtins.str
+    include_hidden: _builtins.bool
+    """Also hidden conversations; without it a page may hold fewer entries than
+    `page_size`, or none, and still have a next one.
+    """
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        include_hidden: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_hidden", b"include_hidden", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -250,8 +257,11 @@ class SetConversationFlagsRequest(_message.Message):
     request_id: _builtins.bytes
     conversation_id: _builtins.bytes
     hidden: _builtins.bool
-    """Until the next ordinary message delivered."""
+    """Left out of lists until the next ordinary message delivered. Absent: as it
+    is; one of the two at least is set. Neither changes the total of unread.
+    """
     muted: _builtins.bool
+    """Nothing is pushed for it; everything else goes on."""
     def __init__(
         self,
         *,
@@ -392,27 +402,37 @@ Global___PullMailboxResponse: _TypeAlias = PullMailboxResponse  # noqa: Y015
 
 @_typing.final
 class SubscribeRequest(_message.Message):
+    """Everything in one request is carried out in the order attach, acknowledge,
+    detach.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
     class Attach(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
+        ATTACHMENT_FIELD_NUMBER: _builtins.int
         ACTOR_FIELD_NUMBER: _builtins.int
         RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+        attachment: _builtins.int
+        """Chosen by the gateway, from 1; not that of another attachment of this
+        stream that has not ended.
+        """
         resume_token: _builtins.str
-        """Of an earlier stream; empty: from the device's cursors."""
+        """Of an earlier stream, of any replica; empty: from the device's cursors."""
         @_builtins.property
         def actor(self) -> _identity_pb2.AuthenticatedActor: ...
         def __init__(
             self,
             *,
+            attachment: _builtins.int = ...,
             actor: _identity_pb2.AuthenticatedActor | None = ...,
             resume_token: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "resume_token", b"resume_token"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "attachment", b"attachment", "resume_token", b"resume_token"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -420,17 +440,16 @@ class SubscribeRequest(_message.Message):
     class Detach(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
-        ACTOR_FIELD_NUMBER: _builtins.int
-        @_builtins.property
-        def actor(self) -> _identity_pb2.AuthenticatedActor: ...
+        ATTACHMENT_FIELD_NUMBER: _builtins.int
+        attachment: _builtins.int
         def __init__(
             self,
             *,
-            actor: _identity_pb2.AuthenticatedActor | None = ...,
+            attachment: _builtins.int = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment", b"attachment"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -438,47 +457,48 @@ class SubscribeRequest(_message.Message):
     class Acknowledge(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
-        ACTOR_FIELD_NUMBER: _builtins.int
+        ATTACHMENT_FIELD_NUMBER: _builtins.int
         CURSORS_FIELD_NUMBER: _builtins.int
+        attachment: _builtins.int
         @_builtins.property
-        def actor(self) -> _identity_pb2.AuthenticatedActor: ...
-        @_builtins.property
-        def cursors(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceCursor]: ...
+        def cursors(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceCursor]:
+            """Everything up to these seqs has arrived on the device."""
+
         def __init__(
             self,
             *,
-            actor: _identity_pb2.AuthenticatedActor | None = ...,
+            attachment: _builtins.int = ...,
             cursors: _abc.Iterable[Global___DeviceCursor] | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "cursors", b"cursors"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment", b"attachment", "cursors", b"cursors"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     ATTACH_FIELD_NUMBER: _builtins.int
-    DETACH_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGE_FIELD_NUMBER: _builtins.int
+    DETACH_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def attach(self) -> Global___SubscribeRequest.Attach: ...
+    def attach(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeRequest.Attach]:
+        """At most 1000 of each."""
+
     @_builtins.property
-    def detach(self) -> Global___SubscribeRequest.Detach: ...
+    def acknowledge(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeRequest.Acknowledge]: ...
     @_builtins.property
-    def acknowledge(self) -> Global___SubscribeRequest.Acknowledge: ...
+    def detach(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeRequest.Detach]: ...
     def __init__(
         self,
         *,
-        attach: Global___SubscribeRequest.Attach | None = ...,
-        detach: Global___SubscribeRequest.Detach | None = ...,
-        acknowledge: Global___SubscribeRequest.Acknowledge | None = ...,
+        attach: _abc.Iterable[Global___SubscribeRequest.Attach] | None = ...,
+        acknowledge: _abc.Iterable[Global___SubscribeRequest.Acknowledge] | None = ...,
+        detach: _abc.Iterable[Global___SubscribeRequest.Detach] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "attach", b"attach", "detach", b"detach", "request", b"request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "attach", b"attach", "detach", b"detach", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "attach", b"attach", "detach", b"detach"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["attach", "detach", "acknowledge"]  # noqa: Y015
-    _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubscribeRequest: _TypeAlias = SubscribeRequest  # noqa: Y015
 
@@ -486,8 +506,35 @@ Global___SubscribeRequest: _TypeAlias = SubscribeRequest  # noqa: Y015
 class SubscribeResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeEvent]: ...
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___SubscribeEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubscribeResponse: _TypeAlias = SubscribeResponse  # noqa: Y015
+
+@_typing.final
+class SubscribeEvent(_message.Message):
+    """One event of one or more attachments. Of one attachment and conversation the
+    delivered seqs ascend; after a resumed attach what was not acknowledged comes
+    again, and a device drops it by (conversation, generation, seq).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
     @_typing.final
-    class Resume(_message.Message):
+    class Attached(_message.Message):
+        """Everything delivered before the attach has been sent."""
+
         DESCRIPTOR: _descriptor.Descriptor
 
         RESUME_TOKEN_FIELD_NUMBER: _builtins.int
@@ -504,28 +551,135 @@ class SubscribeResponse(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
-    class ReadMark(_message.Message):
+    class Resume(_message.Message):
+        """A newer token; the older ones stay valid, and repeat more."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+        resume_token: _builtins.str
+        def __init__(
+            self,
+            *,
+            resume_token: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["resume_token", b"resume_token"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Detached(_message.Message):
+        """The attachment has ended; nothing of it follows."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        STATUS_FIELD_NUMBER: _builtins.int
+        RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+        resume_token: _builtins.str
+        """Empty where there is nothing to go on from."""
+        @_builtins.property
+        def status(self) -> _status_pb2.Status:
+            """OK after a detach or at the stream's end; else with one ErrorInfo:
+            OVERLOADED: the stream is read too slowly, attach again with the token;
+            TENANT_NOT_ALLOWED, INVALID_ARGUMENT, PAGE_TOKEN_INVALID: of its attach.
+            """
+
+        def __init__(
+            self,
+            *,
+            status: _status_pb2.Status | None = ...,
+            resume_token: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["resume_token", b"resume_token", "status", b"status"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class State(_message.Message):
+        """A change without a seq. What it was is set where the device may know it."""
+
         DESCRIPTOR: _descriptor.Descriptor
 
         CONVERSATION_ID_FIELD_NUMBER: _builtins.int
+        CHANGE_FIELD_NUMBER: _builtins.int
+        conversation_id: _builtins.bytes
+        @_builtins.property
+        def change(self) -> _types_pb2.StateChange:
+            """`revision`, `kind`, `time_ms`, and what holds from then on; never
+            `made_by`.
+            """
+
+        def __init__(
+            self,
+            *,
+            conversation_id: _builtins.bytes = ...,
+            change: _types_pb2.StateChange | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "conversation_id", b"conversation_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ReadMark(_message.Message):
+        """Another device of the person has read up to here."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        CONVERSATION_ID_FIELD_NUMBER: _builtins.int
+        GENERATION_FIELD_NUMBER: _builtins.int
         READ_SEQ_FIELD_NUMBER: _builtins.int
         conversation_id: _builtins.bytes
+        generation: _builtins.int
         read_seq: _builtins.int
         def __init__(
             self,
             *,
             conversation_id: _builtins.bytes = ...,
+            generation: _builtins.int = ...,
             read_seq: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "read_seq", b"read_seq"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "generation", b"generation", "read_seq", b"read_seq"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Flags(_message.Message):
+        """Another device of the person has set these."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        CONVERSATION_ID_FIELD_NUMBER: _builtins.int
+        HIDDEN_FIELD_NUMBER: _builtins.int
+        MUTED_FIELD_NUMBER: _builtins.int
+        conversation_id: _builtins.bytes
+        hidden: _builtins.bool
+        muted: _builtins.bool
+        def __init__(
+            self,
+            *,
+            conversation_id: _builtins.bytes = ...,
+            hidden: _builtins.bool = ...,
+            muted: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "hidden", b"hidden", "muted", b"muted"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
     class StatesChanged(_message.Message):
-        """Entries have changed that are not listed one by one: read them again."""
+        """States, read marks or flags may have changed that were not sent: read the
+        conversations' entries again. The first event of a resumed attachment.
+        """
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -540,102 +694,150 @@ class SubscribeResponse(_message.Message):
 
     @_typing.final
     class ResyncRequired(_message.Message):
+        """The mailbox of this conversation no longer holds all that was delivered:
+        read its entry and its history, then acknowledge `newest_seq`. What is
+        delivered after it follows.
+        """
+
         DESCRIPTOR: _descriptor.Descriptor
 
+        CONVERSATION_ID_FIELD_NUMBER: _builtins.int
+        GENERATION_FIELD_NUMBER: _builtins.int
+        NEWEST_SEQ_FIELD_NUMBER: _builtins.int
+        conversation_id: _builtins.bytes
+        generation: _builtins.int
+        newest_seq: _builtins.int
         def __init__(
             self,
+            *,
+            conversation_id: _builtins.bytes = ...,
+            generation: _builtins.int = ...,
+            newest_seq: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "generation", b"generation", "newest_seq", b"newest_seq"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    ACTOR_FIELD_NUMBER: _builtins.int
+    ATTACHMENTS_FIELD_NUMBER: _builtins.int
     DELIVERED_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     READ_MARK_FIELD_NUMBER: _builtins.int
+    FLAGS_FIELD_NUMBER: _builtins.int
     STATES_CHANGED_FIELD_NUMBER: _builtins.int
+    ATTACHED_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     RESYNC_REQUIRED_FIELD_NUMBER: _builtins.int
+    DETACHED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def actor(self) -> _identity_pb2.AuthenticatedActor: ...
+    def attachments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def delivered(self) -> Global___MailboxEntry: ...
     @_builtins.property
-    def state(self) -> Global___Conversation: ...
+    def state(self) -> Global___SubscribeEvent.State: ...
     @_builtins.property
-    def read_mark(self) -> Global___SubscribeResponse.ReadMark: ...
+    def read_mark(self) -> Global___SubscribeEvent.ReadMark: ...
     @_builtins.property
-    def states_changed(self) -> Global___SubscribeResponse.StatesChanged: ...
+    def flags(self) -> Global___SubscribeEvent.Flags: ...
     @_builtins.property
-    def resume(self) -> Global___SubscribeResponse.Resume: ...
+    def states_changed(self) -> Global___SubscribeEvent.StatesChanged: ...
     @_builtins.property
-    def resync_required(self) -> Global___SubscribeResponse.ResyncRequired: ...
+    def attached(self) -> Global___SubscribeEvent.Attached: ...
+    @_builtins.property
+    def resume(self) -> Global___SubscribeEvent.Resume: ...
+    @_builtins.property
+    def resync_required(self) -> Global___SubscribeEvent.ResyncRequired: ...
+    @_builtins.property
+    def detached(self) -> Global___SubscribeEvent.Detached: ...
     def __init__(
         self,
         *,
-        actor: _identity_pb2.AuthenticatedActor | None = ...,
+        attachments: _abc.Iterable[_builtins.int] | None = ...,
         delivered: Global___MailboxEntry | None = ...,
-        state: Global___Conversation | None = ...,
-        read_mark: Global___SubscribeResponse.ReadMark | None = ...,
-        states_changed: Global___SubscribeResponse.StatesChanged | None = ...,
-        resume: Global___SubscribeResponse.Resume | None = ...,
-        resync_required: Global___SubscribeResponse.ResyncRequired | None = ...,
+        state: Global___SubscribeEvent.State | None = ...,
+        read_mark: Global___SubscribeEvent.ReadMark | None = ...,
+        flags: Global___SubscribeEvent.Flags | None = ...,
+        states_changed: Global___SubscribeEvent.StatesChanged | None = ...,
+        attached: Global___SubscribeEvent.Attached | None = ...,
+        resume: Global___SubscribeEvent.Resume | None = ...,
+        resync_required: Global___SubscribeEvent.ResyncRequired | None = ...,
+        detached: Global___SubscribeEvent.Detached | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "delivered", b"delivered", "event", b"event", "read_mark", b"read_mark", "resume", b"resume", "resync_required", b"resync_required", "state", b"state", "states_changed", b"states_changed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "delivered", b"delivered", "detached", b"detached", "event", b"event", "flags", b"flags", "read_mark", b"read_mark", "resume", b"resume", "resync_required", b"resync_required", "state", b"state", "states_changed", b"states_changed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "delivered", b"delivered", "event", b"event", "read_mark", b"read_mark", "resume", b"resume", "resync_required", b"resync_required", "state", b"state", "states_changed", b"states_changed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "attachments", b"attachments", "delivered", b"delivered", "detached", b"detached", "event", b"event", "flags", b"flags", "read_mark", b"read_mark", "resume", b"resume", "resync_required", b"resync_required", "state", b"state", "states_changed", b"states_changed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["delivered", "state", "read_mark", "states_changed", "resume", "resync_required"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["delivered", "state", "read_mark", "flags", "states_changed", "attached", "resume", "resync_required", "detached"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
-Global___SubscribeResponse: _TypeAlias = SubscribeResponse  # noqa: Y015
+Global___SubscribeEvent: _TypeAlias = SubscribeEvent  # noqa: Y015
 
 @_typing.final
 class ProjectRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
-    class Entry(_message.Message):
+    class Run(_message.Message):
+        """What was committed in one conversation at one version; the newest of it."""
+
         DESCRIPTOR: _descriptor.Descriptor
 
         TENANT_ID_FIELD_NUMBER: _builtins.int
-        USER_ID_FIELD_NUMBER: _builtins.int
         CONVERSATION_ID_FIELD_NUMBER: _builtins.int
+        MEMBERSHIP_VERSION_FIELD_NUMBER: _builtins.int
         TIME_MS_FIELD_NUMBER: _builtins.int
+        BROADCAST_FIELD_NUMBER: _builtins.int
+        CONCERNED_USER_IDS_FIELD_NUMBER: _builtins.int
+        BIG_FIELD_NUMBER: _builtins.int
+        BECAME_BIG_FIELD_NUMBER: _builtins.int
         tenant_id: _builtins.int
-        user_id: _builtins.bytes
         conversation_id: _builtins.bytes
+        membership_version: _builtins.int
         time_ms: _builtins.int
+        """The newest commit time."""
+        broadcast: _builtins.bool
+        """It reached all members at the version."""
+        big: _builtins.bool
+        """The conversation is above `projection_fanout_max_members`."""
+        became_big: _builtins.bool
+        """It has become so with this change."""
+        @_builtins.property
+        def concerned_user_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+            """The people whose stays a membership event began or ended; at most 1000."""
+
         def __init__(
             self,
             *,
             tenant_id: _builtins.int = ...,
-            user_id: _builtins.bytes = ...,
             conversation_id: _builtins.bytes = ...,
+            membership_version: _builtins.int = ...,
             time_ms: _builtins.int = ...,
+            broadcast: _builtins.bool = ...,
+            concerned_user_ids: _abc.Iterable[_builtins.bytes] | None = ...,
+            big: _builtins.bool = ...,
+            became_big: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "tenant_id", b"tenant_id", "time_ms", b"time_ms", "user_id", b"user_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["became_big", b"became_big", "big", b"big", "broadcast", b"broadcast", "concerned_user_ids", b"concerned_user_ids", "conversation_id", b"conversation_id", "membership_version", b"membership_version", "tenant_id", b"tenant_id", "time_ms", b"time_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    ENTRIES_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProjectRequest.Entry]:
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProjectRequest.Run]:
         """1 to 250."""
 
     def __init__(
         self,
         *,
-        entries: _abc.Iterable[Global___ProjectRequest.Entry] | None = ...,
+        runs: _abc.Iterable[Global___ProjectRequest.Run] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runs", b"runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

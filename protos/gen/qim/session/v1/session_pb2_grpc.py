@@ -110,15 +110,20 @@ class SessionServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetConversationFlags(self, request, context):
-        """PERMISSION_DENIED. UNIMPLEMENTED in this version.
+        """Hides or mutes a conversation for one person, on all devices.
+        PERMISSION_DENIED to whoever never was in it, IDEMPOTENCY_KEY_REUSED,
+        REQUEST_TOO_OLD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Subscribe(self, request_iterator, context):
-        """One stream for all persons connected to a gateway. UNIMPLEMENTED in this
-        version.
+        """One stream for all persons connected to a gateway: what is delivered to
+        them, from where their devices' cursors stand, as long as it lives. A
+        malformed request ends the stream; a fault of one attachment ends that
+        attachment only (`Detached`). At its maximum age the server sends every
+        attachment's resume token and ends the stream with OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,15 +131,18 @@ class SessionServicer:
 
     def PullMailbox(self, request, context):
         """Acknowledges, then returns what was delivered and is not acknowledged by
-        this device. RESYNC_REQUIRED.
+        this device. RESYNC_REQUIRED: an acknowledgement is of another generation,
+        or a conversation (metadata `conversation_id`, `generation`, `newest_seq`)
+        holds more, or older messages, than a mailbox keeps: read its entry and its
+        history, then acknowledge `newest_seq`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Project(self, request, context):
-        """The writer's low-latency lane into the projection. UNIMPLEMENTED in this
-        version.
+        """The writer's low-latency lane into the projection. It may be lost and
+        repeated: the dispatch log brings everything that it brings.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

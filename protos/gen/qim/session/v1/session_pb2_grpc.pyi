@@ -33,18 +33,27 @@ class SessionStub:
     nothing of the conversation.
     """
     SetConversationFlags: _aio.UnaryUnaryMultiCallable[_session_pb2.SetConversationFlagsRequest, _session_pb2.Conversation]
-    """PERMISSION_DENIED. UNIMPLEMENTED in this version."""
+    """Hides or mutes a conversation for one person, on all devices.
+    PERMISSION_DENIED to whoever never was in it, IDEMPOTENCY_KEY_REUSED,
+    REQUEST_TOO_OLD.
+    """
     Subscribe: _aio.StreamStreamMultiCallable[_session_pb2.SubscribeRequest, _session_pb2.SubscribeResponse]
-    """One stream for all persons connected to a gateway. UNIMPLEMENTED in this
-    version.
+    """One stream for all persons connected to a gateway: what is delivered to
+    them, from where their devices' cursors stand, as long as it lives. A
+    malformed request ends the stream; a fault of one attachment ends that
+    attachment only (`Detached`). At its maximum age the server sends every
+    attachment's resume token and ends the stream with OK.
     """
     PullMailbox: _aio.UnaryUnaryMultiCallable[_session_pb2.PullMailboxRequest, _session_pb2.PullMailboxResponse]
     """Acknowledges, then returns what was delivered and is not acknowledged by
-    this device. RESYNC_REQUIRED.
+    this device. RESYNC_REQUIRED: an acknowledgement is of another generation,
+    or a conversation (metadata `conversation_id`, `generation`, `newest_seq`)
+    holds more, or older messages, than a mailbox keeps: read its entry and its
+    history, then acknowledge `newest_seq`.
     """
     Project: _aio.UnaryUnaryMultiCallable[_session_pb2.ProjectRequest, _session_pb2.ProjectResponse]
-    """The writer's low-latency lane into the projection. UNIMPLEMENTED in this
-    version.
+    """The writer's low-latency lane into the projection. It may be lost and
+    repeated: the dispatch log brings everything that it brings.
     """
 
 class SessionServicer(metaclass=_abc_1.ABCMeta):
@@ -89,7 +98,10 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.SetConversationFlagsRequest,
         context: _aio.ServicerContext[_session_pb2.SetConversationFlagsRequest, _abc.Awaitable[_session_pb2.Conversation]],
     ) -> _abc.Awaitable[_session_pb2.Conversation]:
-        """PERMISSION_DENIED. UNIMPLEMENTED in this version."""
+        """Hides or mutes a conversation for one person, on all devices.
+        PERMISSION_DENIED to whoever never was in it, IDEMPOTENCY_KEY_REUSED,
+        REQUEST_TOO_OLD.
+        """
 
     @_abc_1.abstractmethod
     def Subscribe(
@@ -97,8 +109,11 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _abc.AsyncIterator[_session_pb2.SubscribeRequest],
         context: _aio.ServicerContext[_abc.AsyncIterator[_session_pb2.SubscribeRequest], _abc.AsyncIterator[_session_pb2.SubscribeResponse]],
     ) -> _abc.AsyncIterator[_session_pb2.SubscribeResponse]:
-        """One stream for all persons connected to a gateway. UNIMPLEMENTED in this
-        version.
+        """One stream for all persons connected to a gateway: what is delivered to
+        them, from where their devices' cursors stand, as long as it lives. A
+        malformed request ends the stream; a fault of one attachment ends that
+        attachment only (`Detached`). At its maximum age the server sends every
+        attachment's resume token and ends the stream with OK.
         """
 
     @_abc_1.abstractmethod
@@ -108,7 +123,10 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_session_pb2.PullMailboxRequest, _abc.Awaitable[_session_pb2.PullMailboxResponse]],
     ) -> _abc.Awaitable[_session_pb2.PullMailboxResponse]:
         """Acknowledges, then returns what was delivered and is not acknowledged by
-        this device. RESYNC_REQUIRED.
+        this device. RESYNC_REQUIRED: an acknowledgement is of another generation,
+        or a conversation (metadata `conversation_id`, `generation`, `newest_seq`)
+        holds more, or older messages, than a mailbox keeps: read its entry and its
+        history, then acknowledge `newest_seq`.
         """
 
     @_abc_1.abstractmethod
@@ -117,8 +135,8 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ProjectRequest,
         context: _aio.ServicerContext[_session_pb2.ProjectRequest, _abc.Awaitable[_session_pb2.ProjectResponse]],
     ) -> _abc.Awaitable[_session_pb2.ProjectResponse]:
-        """The writer's low-latency lane into the projection. UNIMPLEMENTED in this
-        version.
+        """The writer's low-latency lane into the projection. It may be lost and
+        repeated: the dispatch log brings everything that it brings.
         """
 
 def add_SessionServicer_to_server(servicer: SessionServicer, server: _aio.Server) -> None: ...

@@ -27,18 +27,24 @@ class ConversationQuery(_message.Message):
 
     CONVERSATION_ID_FIELD_NUMBER: _builtins.int
     READ_SEQ_FIELD_NUMBER: _builtins.int
+    HIDDEN_SEQ_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.bytes
     read_seq: _builtins.int
     """The person's read cursor; 0: nothing was read."""
+    hidden_seq: _builtins.int
+    """Where the person has hidden it: the newest delivered seq at that moment; 0:
+    it is not hidden.
+    """
     def __init__(
         self,
         *,
         conversation_id: _builtins.bytes = ...,
         read_seq: _builtins.int = ...,
+        hidden_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "read_seq", b"read_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "hidden_seq", b"hidden_seq", "read_seq", b"read_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -95,6 +101,8 @@ class ConversationState(_message.Message):
     UPPER_SEQ_FIELD_NUMBER: _builtins.int
     FROZEN_FIELD_NUMBER: _builtins.int
     READABLE_FIELD_NUMBER: _builtins.int
+    BIG_FIELD_NUMBER: _builtins.int
+    HIDDEN_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.bytes
     kind: _types_pb2.ConversationKind.ValueType
     state: _types_pb2.MemberState.ValueType
@@ -121,6 +129,12 @@ class ConversationState(_message.Message):
     readable: _builtins.bool
     """History, member list, MarkRead and ClearHistory are open to the person:
     some counting stay is not revoked.
+    """
+    big: _builtins.bool
+    """Above `projection_fanout_max_members`."""
+    hidden: _builtins.bool
+    """`hidden_seq` was given, and no ordinary message was delivered to the person
+    after it.
     """
     @_builtins.property
     def stay(self) -> _types_pb2.Stay:
@@ -151,10 +165,12 @@ class ConversationState(_message.Message):
         upper_seq: _builtins.int = ...,
         frozen: _builtins.bool = ...,
         readable: _builtins.bool = ...,
+        big: _builtins.bool = ...,
+        hidden: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["preview", b"preview", "stay", b"stay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "earliest_available_conversation_seq", b"earliest_available_conversation_seq", "frozen", b"frozen", "generation", b"generation", "head_seq", b"head_seq", "kind", b"kind", "last_activity_ms", b"last_activity_ms", "membership_version", b"membership_version", "newest_delivered_seq", b"newest_delivered_seq", "preview", b"preview", "readable", b"readable", "revision", b"revision", "state", b"state", "stay", b"stay", "unread_count", b"unread_count", "upper_seq", b"upper_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["big", b"big", "conversation_id", b"conversation_id", "earliest_available_conversation_seq", b"earliest_available_conversation_seq", "frozen", b"frozen", "generation", b"generation", "head_seq", b"head_seq", "hidden", b"hidden", "kind", b"kind", "last_activity_ms", b"last_activity_ms", "membership_version", b"membership_version", "newest_delivered_seq", b"newest_delivered_seq", "preview", b"preview", "readable", b"readable", "revision", b"revision", "state", b"state", "stay", b"stay", "unread_count", b"unread_count", "upper_seq", b"upper_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -253,10 +269,18 @@ class DeliveredPageResponse(_message.Message):
     NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    NEWEST_DELIVERED_SEQ_FIELD_NUMBER: _builtins.int
     next_after_seq: _builtins.int
     """Where the next page begins (exclusive)."""
     more: _builtins.bool
     generation: _builtins.int
+    waiting: _builtins.int
+    """How many seqs of the person's stays lie after `after_seq`, at least as many
+    as were delivered.
+    """
+    newest_delivered_seq: _builtins.int
+    """The newest seq delivered to the person; 0: none."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeliveredEntry]:
         """Ascending."""
@@ -268,10 +292,12 @@ class DeliveredPageResponse(_message.Message):
         next_after_seq: _builtins.int = ...,
         more: _builtins.bool = ...,
         generation: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        newest_delivered_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "generation", b"generation", "more", b"more", "next_after_seq", b"next_after_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "generation", b"generation", "more", b"more", "newest_delivered_seq", b"newest_delivered_seq", "next_after_seq", b"next_after_seq", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
