@@ -5,7 +5,9 @@ process with one line per variable at fault.
 """
 
 import sys
+from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, FilePath, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -51,49 +53,80 @@ def _redis_backend_only(value: str) -> str:
     return value
 
 
+def _webhook_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if not parts.hostname or port == 0 or parts.fragment or not text.isascii() or not text.isprintable() or " " in text:
+        raise PydanticCustomError("qim_url", "write one absolute URL, such as https://push.example/qim")
+    if parts.username is not None or parts.password is not None:
+        raise PydanticCustomError("qim_url", "write no user or password; the receiver knows qim by the signature")
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
+        raise PydanticCustomError("qim_url", "write an https URL; http is taken on loopback only")
+    return text
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 ListenAddress = Annotated[str, AfterValidator(lambda text: _host_port(text, listening=True))]
 """`host:port` to serve on; port 0 takes a free one."""
 TargetAddress = Annotated[str, AfterValidator(lambda text: _host_port(text, listening=False))]
 """`host:port` of another service."""
+OptionalAddress = Annotated[str, AfterValidator(lambda text: text and _host_port(text, listening=False))]
+"""The same, or empty: there is none."""
+WebhookUrl = Annotated[str, AfterValidator(_webhook_url)]
+"""An https URL without user, password or fragment; on loopback http is taken too."""
 RedisAddr = Annotated[str, AfterValidator(_redis_addr)]
 """`host:port`, or a URL `redis://`, `rediss://`, `unix://`."""
 RedisAddrs = Annotated[tuple[RedisAddr, ...], NoDecode, BeforeValidator(_comma_list)]
 """Comma-separated; may be empty."""
 
 
-class ServerSettings(BaseSettings):
-    """What every service needs. All times in the unit that the name ends in."""
+class ProcessSettings(BaseSettings):
+    """What every process needs that serves or consumes. All times in the unit that the name ends in."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
 
     service: ClassVar[str]
 
-    listen: ListenAddress
     health_listen: ListenAddress
     metrics_listen: ListenAddress
     tls_cert_file: FilePath
     tls_key_file: FilePath
     tls_ca_file: FilePath
-    trust_domain: Annotated[str, Field(pattern=r"^[a-z0-9._-]{1,255}$")] = "qim.local"
-    bindings_file: FilePath
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["json", "text"] = "json"
     otlp_endpoint: Annotated[str, Field(pattern=r"^(https?://[^\s/]+)?$")] = ""
-    stream_max_age_seconds: Annotated[float, Field(gt=0, le=86_400)] = 3600.0
-    connection_max_age_seconds: Annotated[float, Field(gt=0, le=86_400)] = 1800.0
-    max_concurrent_calls: Annotated[int, Field(ge=1, le=100_000)] = 4096
-    reload_interval_seconds: Annotated[float, Field(ge=0, le=3600)] = 1.0
     drain_seconds: Annotated[float, Field(ge=0, le=600)] = 20.0
     drain_pause_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
 
     @property
-    def server_tls(self) -> TlsFiles:
-        """The server's certificate and the CA of those who may connect."""
+    def client_tls(self) -> TlsFiles:
+        """The process's own certificate for calls to services, whose certificates are of the services' CA."""
         return TlsFiles(self.tls_cert_file, self.tls_key_file, (self.tls_ca_file,))
 
+
+class ServerSettings(ProcessSettings):
+    """What every service needs beside that."""
+
+    listen: ListenAddress
+    trust_domain: Annotated[str, Field(pattern=r"^[a-z0-9._-]{1,255}$")] = "qim.local"
+    bindings_file: FilePath
+    stream_max_age_seconds: Annotated[float, Field(gt=0, le=86_400)] = 3600.0
+    connection_max_age_seconds: Annotated[float, Field(gt=0, le=86_400)] = 1800.0
+    max_concurrent_calls: Annotated[int, Field(ge=1, le=100_000)] = 4096
+    reload_interval_seconds: Annotated[float, Field(ge=0, le=3600)] = 1.0
+
     @property
-    def client_tls(self) -> TlsFiles:
-        """The same certificate for calls to other services, whose certificates are of the services' CA."""
+    def server_tls(self) -> TlsFiles:
+        """The server's certificate and the CA of those who may connect."""
         return TlsFiles(self.tls_cert_file, self.tls_key_file, (self.tls_ca_file,))
 
 
@@ -153,6 +186,7 @@ class WriterSettings(ServerSettings, StoreSettings, PolicySettings):
     group_member_limit: Annotated[int, Field(ge=1, le=100_000)] = 100_000
     group_member_limit_max: Annotated[int, Field(ge=1, le=100_000)] = 100_000
     retention_interval_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300.0
+    session_addr: OptionalAddress = ""
 
     @model_validator(mode="after")
     def _limit_within_maximum(self) -> Self:
@@ -170,6 +204,41 @@ class SessionSettings(ServerSettings, StoreSettings, PolicySettings):
     health_listen: ListenAddress = "127.0.0.1:7412"
     metrics_listen: ListenAddress = "127.0.0.1:7422"
     writer_addr: TargetAddress = "127.0.0.1:7401"
+    mailbox_max_entries: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
+    mailbox_max_age_days: Annotated[float, Field(gt=0, le=36_500)] = 30.0
+    subscribe_queue_events: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000
+    subscribe_queue_bytes: Annotated[int, Field(ge=1, le=4 * 1024**3)] = 32 * 1024 * 1024
+    subscribe_attachments_max: Annotated[int, Field(ge=1, le=1_000_000)] = 50_000
+    subscribe_token_seconds: Annotated[float, Field(gt=0, le=3600)] = 20.0
+
+
+class PushSettings(ProcessSettings, StoreSettings):
+    """A process that hands push notifications to a sink, whatever that is (docs/push.md)."""
+
+    service: ClassVar[str] = "push"
+
+    health_listen: ListenAddress = "127.0.0.1:7414"
+    metrics_listen: ListenAddress = "127.0.0.1:7424"
+    writer_addr: TargetAddress = "127.0.0.1:7401"
+    push_name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")]
+    push_max_age_seconds: Annotated[float, Field(gt=0, le=86_400 * 365)] = 3600.0
+    push_big_groups: Literal["skip", "topic"] = "skip"
+    push_unread_max_recipients: Annotated[int, Field(ge=0, le=100_000)] = 100
+    push_body_max_bytes: Annotated[int, Field(ge=0, le=4096)] = 0
+    push_batch_max: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
+class PushWebhookSettings(PushSettings):
+    """The one whose sink is a webhook."""
+
+    service: ClassVar[str] = "push-webhook"
+
+    push_name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")] = "webhook"
+    webhook_url: WebhookUrl
+    webhook_secret_file: FilePath
+    webhook_ca_file: FilePath | None = None
+    webhook_timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 5.0
+    webhook_connections: Annotated[int, Field(ge=1, le=256)] = 8
 
 
 class AdminSettings(ServerSettings):
@@ -232,6 +301,9 @@ def split_listen(address: str) -> tuple[str, int]:
 __all__ = [
     "AdminSettings",
     "PolicySettings",
+    "ProcessSettings",
+    "PushSettings",
+    "PushWebhookSettings",
     "ServerSettings",
     "SessionSettings",
     "StoreSettings",

@@ -146,6 +146,17 @@ class PersonKeys:
         return self._key("convs")
 
     @property
+    def bigconvs(self) -> str:
+        """Set: the conversations that were above `projection_fanout_max_members` while the person was in them."""
+        return self._key("bigconvs")
+
+    @property
+    def flags(self) -> str:
+        """Hash: conversation to what the person has set: flags u8, generation u32 and seq u64 of where it was
+        hidden."""
+        return self._key("flags")
+
+    @property
     def read_cursors(self) -> str:
         """Hash: conversation to read cursor: generation u32, seq u64."""
         return self._key("read")
@@ -165,11 +176,29 @@ class PersonKeys:
         return self._key("epoch")
 
 
+@dataclass(frozen=True)
+class PersonBucketKeys:
+    """The keys of one person bucket, 0 to 999, over all tenants and people."""
+
+    bucket: int
+
+    @cached_property
+    def meta(self) -> str:
+        """Hash: generation of the idempotency entries, and the stamps of its rotation."""
+        return f"{{u{self.bucket:03d}}}:meta"
+
+    @cached_property
+    def idem(self) -> tuple[str, str, str]:
+        """Hashes: idempotency entries of what people set for themselves, generation modulo 3."""
+        one, two, three = (f"{{u{self.bucket:03d}}}:idem{n}" for n in range(IDEMPOTENCY_KEYS))
+        return one, two, three
+
+
 def ucs_pending(person_bucket: int) -> str:
     """List: conversations that are new in a person's set and not yet in the authority.
 
-    This and the next two belong to a session instance and carry the tag of its lowest bucket, which is its position; in
-    cluster mode, where a script may touch one tag only, there is one of each for every bucket.
+    This and the next four belong to a session instance and carry the tag of its lowest bucket, which is its position;
+    in cluster mode, where a script may touch one tag only, there is one of each for every bucket.
     """
     return f"{{u{person_bucket:03d}}}:ucs_pending"
 
@@ -179,6 +208,49 @@ def checkpoints(person_bucket: int) -> str:
     return f"{{u{person_bucket:03d}}}:checkpoints"
 
 
+def progress(person_bucket: int) -> str:
+    """Hash: dispatch partition to the commit time (ms) below which everything is in the lists of this person bucket."""
+    return f"{{u{person_bucket:03d}}}:progress"
+
+
 def projection_epoch(person_bucket: int) -> str:
     """String: the projection epoch of a session instance; a person whose mark is older is rebuilt."""
     return f"{{u{person_bucket:03d}}}:projection_epoch"
+
+
+def usig(person_bucket: int) -> str:
+    """Stream: read marks and flags that people set, for their other devices."""
+    return f"{{u{person_bucket:03d}}}:usig"
+
+
+LEASES = "{u000}:leases"
+"""Hash, on the first session instance only: dispatch partition to the replica that holds it."""
+
+REPLICAS = "{u000}:replicas"
+"""Sorted set, on the first session instance only: the session service's replicas by the time (ms) they are taken for
+dead, by that instance's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushKeys:
+    """The keys of one push consumer, on the first session instance only; `name` as in QIM_PUSH_NAME."""
+
+    name: str
+
+    def _key(self, name: str) -> str:
+        return f"{{u000}}:push:{self.name}:{name}"
+
+    @property
+    def checkpoints(self) -> str:
+        """Hash: dispatch partition to the position up to which the sink has taken everything."""
+        return self._key("checkpoints")
+
+    @property
+    def leases(self) -> str:
+        """Hash: dispatch partition to the replica that holds it."""
+        return self._key("leases")
+
+    @property
+    def replicas(self) -> str:
+        """Sorted set: the consumer's replicas by the time (ms) they are taken for dead."""
+        return self._key("replicas")

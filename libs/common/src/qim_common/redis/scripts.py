@@ -43,15 +43,19 @@ class Script:
 def load_script(package: str, name: str) -> Script:
     """Read `<package>/lua/<name>.lua`, for example `load_script("qim_writer", "send")`.
 
-    A line `-- @include <part>` is replaced by `<package>/lua/include/<part>.lua`.
+    A line `-- @include <part>` is replaced by `<package>/lua/include/<part>.lua` or, where the package has none of that
+    name, by the part that services share, `qim_common/lua/include/<part>.lua`.
 
     Raises:
         FileNotFoundError: the package has no such script or part.
     """
     folder = resources.files(package) / "lua"
+    shared = resources.files("qim_common") / "lua"
 
     def included(line: re.Match[str]) -> str:
-        return (folder / "include" / f"{line[1]}.lua").read_text(encoding="utf-8").rstrip("\n")
+        own = folder / "include" / f"{line[1]}.lua"
+        part = own if own.is_file() else shared / "include" / f"{line[1]}.lua"
+        return part.read_text(encoding="utf-8").rstrip("\n")
 
     return Script(name, _INCLUDE.sub(included, (folder / f"{name}.lua").read_text(encoding="utf-8")))
 

@@ -14,15 +14,15 @@ from datetime import timedelta
 from typing import Any, Final
 
 import grpc
-from prometheus_client import start_http_server
 
 from qim_common.bindings import Bindings
 from qim_common.channels import KEEPALIVE_MIN_MS, MAX_MESSAGE_BYTES
-from qim_common.config import ServerSettings, split_listen
+from qim_common.config import ServerSettings
 from qim_common.server.admission import Admission
 from qim_common.server.credentials import server_credentials
 from qim_common.server.health import HealthServer
 from qim_common.server.interceptor import QimInterceptor
+from qim_common.server.metrics_port import serve_metrics
 from qim_common.server.runtime import require_upb
 from qim_common.server.tasks import TaskKeeper
 from qim_common.start import StartRefusedError
@@ -121,11 +121,10 @@ class ServerHarness:
         """Serves from now on. Raises StartRefusedError if an address cannot be bound."""
         settings = self._settings
         self._health = HealthServer(settings.health_listen, self._services)
-        metrics_host, metrics_port = split_listen(settings.metrics_listen)
         try:
             health_port = await self._health.start()
             port = self._server.add_secure_port(settings.listen, self._credentials)
-            httpd, thread = start_http_server(metrics_port, metrics_host)
+            metrics_port, self._end_metrics = serve_metrics(settings.metrics_listen)
         except (RuntimeError, OSError) as error:
             await self._health.stop()
             raise StartRefusedError(
@@ -133,18 +132,12 @@ class ServerHarness:
                 "and QIM_METRICS_LISTEN"
             ) from None
 
-        def end_metrics() -> None:
-            httpd.shutdown()
-            httpd.server_close()
-            thread.join()
-
-        self._end_metrics = end_metrics
         await self._server.start()
         await self._health.set_serving(serving=True)
         addresses = Addresses(
             grpc=_with_port(settings.listen, port),
             health=_with_port(settings.health_listen, health_port),
-            metrics=_with_port(settings.metrics_listen, httpd.server_port),
+            metrics=_with_port(settings.metrics_listen, metrics_port),
         )
         _log.info(
             "ready",

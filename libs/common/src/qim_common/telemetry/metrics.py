@@ -96,15 +96,70 @@ class WriterMetrics:
         )
         # Sends that wait for a commit call.
         self.commit_waiting = Gauge("qim_writer_commit_waiting", "Sends waiting for a commit call", registry=registry)
+        # Runs that the session service took from the low-latency lane.
+        self.hints_sent = Counter("qim_writer_hints_sent_total", "Runs of the lane taken", registry=registry)
+        # Runs that it did not get: no room, or the call failed. The durable lane brings them.
+        self.hints_dropped = Counter(
+            "qim_writer_hints_dropped_total", "Runs of the low-latency lane left to the durable one", registry=registry
+        )
 
 
-class SessionMetrics:
+class DispatchMetrics:
+    """What every consumer of the dispatch logs counts: the projection's, and notifiers'."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        # Reads and batches of the dispatch log that failed and are tried again.
+        self.dispatch_failures = Counter(
+            "qim_session_dispatch_failures_total", "Reads and batches tried again", registry=registry
+        )
+        # Partitions whose log had lost entries before they were consumed; the projection's epoch rises with it.
+        self.dispatch_gaps = Counter(
+            "qim_session_dispatch_gaps_total", "Partitions with lost dispatch entries", registry=registry
+        )
+        # Batches that another consumer of the partition had applied already.
+        self.checkpoint_conflicts = Counter(
+            "qim_session_checkpoint_conflicts_total", "Checkpoints moved by another consumer", registry=registry
+        )
+        # How far the slowest held partition of a commit instance (its position) is behind the instance's time.
+        self.dispatch_lag = Gauge(
+            "qim_session_dispatch_lag_seconds",
+            "Lag of the slowest partition held here",
+            ("instance",),
+            registry=registry,
+        )
+        # Partitions whose lease this replica holds; over all replicas their number.
+        self.partitions_held = Gauge("qim_session_partitions_held", "Partitions held here", registry=registry)
+        # Partitions that came to this replica, and that left it for whatever reason.
+        self.lease_takeovers = Counter("qim_session_lease_takeovers_total", "Partitions taken over", registry=registry)
+        self.lease_losses = Counter(
+            "qim_session_lease_losses_total", "Partitions given away or lost", registry=registry
+        )
+        # Heartbeats of this replica that failed; after the lease's life it holds nothing.
+        self.lease_failures = Counter("qim_session_lease_failures_total", "Renewals that failed", registry=registry)
+        # Held partitions that are not consumed because their checkpoint does not belong to their log.
+        self.partitions_refused = Counter(
+            "qim_session_partitions_refused_total",
+            "Partitions found with a checkpoint of another log",
+            registry=registry,
+        )
+        # Messages that were left out because nobody knows the members at their version any more.
+        self.audiences_unresolved = Counter(
+            "qim_session_audiences_unresolved_total", "Messages whose audience is gone", registry=registry
+        )
+
+
+class SessionMetrics(DispatchMetrics):
     """The session service: projection and conversation sets (ADR, "metrics")."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        super().__init__(registry)
         # A member whose stay could not be found while deriving; stays zero, or an invariant is broken.
         self.group_interval_missing = Counter(
             "qim_session_group_interval_missing_total", "Stays that should have been there", registry=registry
+        )
+        # People whose list was built again from the authority, because their epoch mark was old.
+        self.users_rebuilt = Counter(
+            "qim_session_projection_user_rebuilt_total", "Lists built again from the authority", registry=registry
         )
         # Conversation states waiting for the registrar.
         self.conversation_state_pending = Gauge(
@@ -120,25 +175,58 @@ class SessionMetrics:
         )
         # Entries of `project_entries`, both lanes.
         self.projected_entries = Counter("qim_session_projected_entries_total", "Entries projected", registry=registry)
-        # Reads and batches of the dispatch log that failed and are tried again.
-        self.dispatch_failures = Counter(
-            "qim_session_dispatch_failures_total", "Reads and batches tried again", registry=registry
+        # Rows of the membership log that were registered.
+        self.memlog_registered = Counter(
+            "qim_session_memlog_registered_total", "Members registered from the membership log", registry=registry
         )
-        # Partitions whose log had lost entries before they were consumed; the projection epoch rises with it.
-        self.dispatch_gaps = Counter(
-            "qim_session_dispatch_gaps_total", "Partitions with lost dispatch entries", registry=registry
+        # What the writer's low-latency lane brought and was not projected by it: no room, or a store did not answer.
+        self.hints_dropped = Counter(
+            "qim_session_hints_dropped_total", "Runs of the low-latency lane left to the durable one", registry=registry
         )
-        # Batches that another consumer of the partition had applied already.
-        self.checkpoint_conflicts = Counter(
-            "qim_session_checkpoint_conflicts_total", "Checkpoints moved by another consumer", registry=registry
+        # Devices attached to live streams of this replica.
+        self.attachments = Gauge("qim_session_attachments", "Devices on live streams", registry=registry)
+        # Delivered messages and entries queued for live streams, counted for each device.
+        self.delivered_events = Counter(
+            "qim_session_delivered_events_total", "Deliveries queued for live streams", registry=registry
         )
-        # Messages that were not projected because nobody knows the members at their version any more.
-        self.audiences_unresolved = Counter(
-            "qim_session_audiences_unresolved_total", "Messages whose audience is gone", registry=registry
+        # Attachments that ended; `reason`: OK, or of the error.
+        self.detached = Counter(
+            "qim_session_detached_total", "Attachments that ended", ("reason",), registry=registry
         )
+        # How far the slowest partition of a commit instance (its position) is behind it on the way to live streams.
+        self.tail_lag = Gauge(
+            "qim_session_tail_lag_seconds", "Lag of the live tail", ("instance",), registry=registry
+        )
+        # Times that entries of the log were lost to live streams, and everybody connected caught up anew.
+        self.tail_gaps = Counter("qim_session_tail_gaps_total", "Gaps of the live tail", registry=registry)
         # Acknowledgements for conversations that the person never was in.
         self.foreign_acknowledgements = Counter(
             "qim_session_foreign_acknowledgements_total", "Acknowledgements ignored", registry=registry
+        )
+
+
+class PushMetrics(DispatchMetrics):
+    """A consumer that hands notifications to a push sink (docs/push.md)."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        super().__init__(registry)
+        # Notifications that the sink took; repeats count again.
+        self.notifications = Counter("qim_push_notifications_total", "Notifications taken", registry=registry)
+        # What was decided for each recipient of each batch; `verdict`: of `qim_session.domain.push.Verdict`.
+        self.decisions = Counter("qim_push_decisions_total", "Decisions", ("verdict",), registry=registry)
+        # Ordinary messages that nobody was asked about; `why`: expired, big_group, unreadable.
+        self.left_out = Counter("qim_push_messages_left_out_total", "Messages left out", ("why",), registry=registry)
+        # Dispatch entries that cannot be read; they are passed over.
+        self.entries_unreadable = Counter(
+            "qim_push_entries_unreadable_total", "Dispatch entries passed over", registry=registry
+        )
+        # Batches that the sink did not take; they are tried again.
+        self.failures = Counter("qim_push_failures_total", "Batches tried again", registry=registry)
+        # Notifications that the receiver refused one by one; they are dropped.
+        self.refused = Counter("qim_push_refused_total", "Notifications refused and dropped", registry=registry)
+        # From handing a batch to the sink until it was taken, or failed.
+        self.deliver_seconds = Histogram(
+            "qim_push_deliver_seconds", "Time of one batch in the sink", buckets=_CALL_BUCKETS, registry=registry
         )
 
 
@@ -170,3 +258,9 @@ def writer_metrics() -> WriterMetrics:
 def session_metrics() -> SessionMetrics:
     """The session service's metrics."""
     return SessionMetrics()
+
+
+@cache
+def push_metrics() -> PushMetrics:
+    """The metrics of a push consumer."""
+    return PushMetrics()

@@ -257,8 +257,9 @@ class SetConversationFlagsRequest(_message.Message):
     request_id: _builtins.bytes
     conversation_id: _builtins.bytes
     hidden: _builtins.bool
-    """Left out of lists until the next ordinary message delivered. Absent: as it
-    is; one of the two at least is set. Neither changes the total of unread.
+    """Left out of lists until the next ordinary message delivered, or until the
+    person comes back after leaving. Absent: as it is; one of the two at least
+    is set. Neither changes the total of unread.
     """
     muted: _builtins.bool
     """Nothing is pushed for it; everything else goes on."""
@@ -420,7 +421,9 @@ class SubscribeRequest(_message.Message):
         stream that has not ended.
         """
         resume_token: _builtins.str
-        """Of an earlier stream, of any replica; empty: from the device's cursors."""
+        """Of an earlier stream, of any replica, for the same device; empty: from the
+        device's cursors.
+        """
         @_builtins.property
         def actor(self) -> _identity_pb2.AuthenticatedActor: ...
         def __init__(
@@ -481,7 +484,9 @@ class SubscribeRequest(_message.Message):
     DETACH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attach(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeRequest.Attach]:
-        """At most 1000 of each."""
+        """At most 1000 of each, and of the cursors of one acknowledgement. What names
+        an attachment that has ended is ignored.
+        """
 
     @_builtins.property
     def acknowledge(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeRequest.Acknowledge]: ...

@@ -32,21 +32,23 @@ class ConversationQuery(_message.Message):
     read_seq: _builtins.int
     """The person's read cursor; 0: nothing was read."""
     hidden_seq: _builtins.int
-    """Where the person has hidden it: the newest delivered seq at that moment; 0:
-    it is not hidden.
+    """Where the person has hidden it: the newest delivered seq at that moment, 0
+    where nothing had been delivered; absent: it is not hidden.
     """
     def __init__(
         self,
         *,
         conversation_id: _builtins.bytes = ...,
         read_seq: _builtins.int = ...,
-        hidden_seq: _builtins.int = ...,
+        hidden_seq: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_hidden_seq", b"_hidden_seq", "hidden_seq", b"hidden_seq"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "hidden_seq", b"hidden_seq", "read_seq", b"read_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hidden_seq", b"_hidden_seq", "conversation_id", b"conversation_id", "hidden_seq", b"hidden_seq", "read_seq", b"read_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__hidden_seq: _TypeAlias = _typing.Literal["hidden_seq"]  # noqa: Y015
+    _WhichOneofArgType__hidden_seq: _TypeAlias = _typing.Literal["_hidden_seq", b"_hidden_seq"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hidden_seq) -> _WhichOneofReturnType__hidden_seq | None: ...
 
 Global___ConversationQuery: _TypeAlias = ConversationQuery  # noqa: Y015
 
@@ -82,7 +84,12 @@ class ConversationStatesRequest(_message.Message):
 Global___ConversationStatesRequest: _TypeAlias = ConversationStatesRequest  # noqa: Y015
 
 @_typing.final
-class ConversationState(_message.Message):
+class ListEntry(_message.Message):
+    """What a person's list shows of a conversation, without what only the session
+    service knows: the fields of `qim.session.v1.Conversation` under the same
+    numbers, so that it passes an entry on as it is.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CONVERSATION_ID_FIELD_NUMBER: _builtins.int
@@ -93,16 +100,9 @@ class ConversationState(_message.Message):
     STAY_FIELD_NUMBER: _builtins.int
     EARLIEST_AVAILABLE_CONVERSATION_SEQ_FIELD_NUMBER: _builtins.int
     PREVIEW_FIELD_NUMBER: _builtins.int
-    NEWEST_DELIVERED_SEQ_FIELD_NUMBER: _builtins.int
     LAST_ACTIVITY_MS_FIELD_NUMBER: _builtins.int
-    MEMBERSHIP_VERSION_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
-    UPPER_SEQ_FIELD_NUMBER: _builtins.int
-    FROZEN_FIELD_NUMBER: _builtins.int
-    READABLE_FIELD_NUMBER: _builtins.int
-    BIG_FIELD_NUMBER: _builtins.int
-    HIDDEN_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.bytes
     kind: _types_pb2.ConversationKind.ValueType
     state: _types_pb2.MemberState.ValueType
@@ -111,31 +111,13 @@ class ConversationState(_message.Message):
     """The newest visible seq; 0: none."""
     unread_count: _builtins.int
     earliest_available_conversation_seq: _builtins.int
-    newest_delivered_seq: _builtins.int
-    """The newest seq delivered to the person, the leaver's own event included;
-    0: none.
-    """
     last_activity_ms: _builtins.int
-    """Its commit time; the conversation's creation when there is none."""
-    membership_version: _builtins.int
-    """Of who is outside the version that ended the stay, and no revision: nothing
-    after the leave is told.
+    """The commit time of `newest_delivered_seq`; the conversation's creation when
+    there is none.
     """
     revision: _builtins.int
+    """0 for who is outside: nothing after the leave is told."""
     generation: _builtins.int
-    upper_seq: _builtins.int
-    """How far a read cursor may go: the head, or the last seq before the leave."""
-    frozen: _builtins.bool
-    readable: _builtins.bool
-    """History, member list, MarkRead and ClearHistory are open to the person:
-    some counting stay is not revoked.
-    """
-    big: _builtins.bool
-    """Above `projection_fanout_max_members`."""
-    hidden: _builtins.bool
-    """`hidden_seq` was given, and no ordinary message was delivered to the person
-    after it.
-    """
     @_builtins.property
     def stay(self) -> _types_pb2.Stay:
         """The newest stay."""
@@ -157,20 +139,66 @@ class ConversationState(_message.Message):
         stay: _types_pb2.Stay | None = ...,
         earliest_available_conversation_seq: _builtins.int = ...,
         preview: _types_pb2.Message | None = ...,
-        newest_delivered_seq: _builtins.int = ...,
         last_activity_ms: _builtins.int = ...,
-        membership_version: _builtins.int = ...,
         revision: _builtins.int = ...,
         generation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["preview", b"preview", "stay", b"stay"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "earliest_available_conversation_seq", b"earliest_available_conversation_seq", "generation", b"generation", "head_seq", b"head_seq", "kind", b"kind", "last_activity_ms", b"last_activity_ms", "preview", b"preview", "revision", b"revision", "state", b"state", "stay", b"stay", "unread_count", b"unread_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEntry: _TypeAlias = ListEntry  # noqa: Y015
+
+@_typing.final
+class ConversationState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_FIELD_NUMBER: _builtins.int
+    NEWEST_DELIVERED_SEQ_FIELD_NUMBER: _builtins.int
+    MEMBERSHIP_VERSION_FIELD_NUMBER: _builtins.int
+    UPPER_SEQ_FIELD_NUMBER: _builtins.int
+    FROZEN_FIELD_NUMBER: _builtins.int
+    READABLE_FIELD_NUMBER: _builtins.int
+    BIG_FIELD_NUMBER: _builtins.int
+    HIDDEN_FIELD_NUMBER: _builtins.int
+    newest_delivered_seq: _builtins.int
+    """The newest seq delivered to the person, the leaver's own event included;
+    0: none.
+    """
+    membership_version: _builtins.int
+    """Of who is outside the version that ended the stay."""
+    upper_seq: _builtins.int
+    """How far a read cursor may go: the head, or the last seq before the leave."""
+    frozen: _builtins.bool
+    readable: _builtins.bool
+    """History, member list, MarkRead and ClearHistory are open to the person:
+    some counting stay is not revoked.
+    """
+    big: _builtins.bool
+    """Above `projection_fanout_max_members`."""
+    hidden: _builtins.bool
+    """`hidden_seq` was given, and no ordinary message was delivered to the person
+    after it.
+    """
+    @_builtins.property
+    def entry(self) -> Global___ListEntry: ...
+    def __init__(
+        self,
+        *,
+        entry: Global___ListEntry | None = ...,
+        newest_delivered_seq: _builtins.int = ...,
+        membership_version: _builtins.int = ...,
         upper_seq: _builtins.int = ...,
         frozen: _builtins.bool = ...,
         readable: _builtins.bool = ...,
         big: _builtins.bool = ...,
         hidden: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["preview", b"preview", "stay", b"stay"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["big", b"big", "conversation_id", b"conversation_id", "earliest_available_conversation_seq", b"earliest_available_conversation_seq", "frozen", b"frozen", "generation", b"generation", "head_seq", b"head_seq", "hidden", b"hidden", "kind", b"kind", "last_activity_ms", b"last_activity_ms", "membership_version", b"membership_version", "newest_delivered_seq", b"newest_delivered_seq", "preview", b"preview", "readable", b"readable", "revision", b"revision", "state", b"state", "stay", b"stay", "unread_count", b"unread_count", "upper_seq", b"upper_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["big", b"big", "entry", b"entry", "frozen", b"frozen", "hidden", b"hidden", "membership_version", b"membership_version", "newest_delivered_seq", b"newest_delivered_seq", "readable", b"readable", "upper_seq", b"upper_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
