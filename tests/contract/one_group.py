@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.support.chat import ANA, BEN, TENANT
 
+from qim_common.idempotency import IdempotencyKey
 from qim_common.ids import UserId, group_conversation_id, uuid7
 from qim_writer.domain.changes import ChangeRequest, plan_change
 from qim_writer.domain.policy import (
@@ -14,7 +15,7 @@ from qim_writer.domain.policy import (
     Policy,
     RejoinHistory,
 )
-from qim_writer.storage import ChangeAnswer, Conversation, IdempotencyKey, MembershipStore
+from qim_writer.storage import ChangeAnswer, Conversation, MembershipStore
 
 GROUP = Conversation(TENANT, group_conversation_id(bytes(range(16))))
 POLICY = Policy(

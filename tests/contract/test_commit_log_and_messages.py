@@ -191,7 +191,7 @@ async def test_notes_to_oneself_have_one_stay_and_one_member(chat: Chat) -> None
     facts = await chat.stores.membership.facts(chat.of(conversation), ANA)
     assert facts is not None
     assert facts.person is not None
-    assert (facts.count, facts.version, len(facts.person.stays)) == (1, 1, 1)
+    assert (facts.member_count, facts.version, len(facts.person.stays)) == (1, 1, 1)
     assert await chat.at(conversation, 1) == [ANA]
     with pytest.raises(PermissionDenied):
         await chat.send(BEN, conversation)

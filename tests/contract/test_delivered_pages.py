@@ -7,17 +7,17 @@ from tests.support.chat import ANA, BEN, TENANT, Chat, user
 
 from qim_common.errors import InvalidArgument
 from qim_common.ids import UserId
-from qim_writer.commands import states
-from qim_writer.commands.states import PersonStates, Withheld
+from qim_writer.commands import delivered
+from qim_writer.commands.delivered import DeliveredPages, Withheld
 
 
 async def pages(chat: Chat, person: UserId, group: bytes, limit: int = 1000) -> list[list[int | tuple[int, int]]]:
     """All pages of one person: messages as their seqs, withheld stretches as pairs."""
-    reader = PersonStates(chat.stores.membership, chat.stores.messages)
+    reader = DeliveredPages(chat.stores.membership, chat.stores.messages)
     found: list[list[int | tuple[int, int]]] = []
     after, more = 0, True
     while more:
-        page = await reader.delivered(TENANT, person, group, after, limit)
+        page = await reader.page(TENANT, person, group, after, limit)
         assert page.next_after > after or not page.more
         found.append([(e.first, e.last) if isinstance(e, Withheld) else e.seq for e in page.entries])
         after, more = page.next_after, page.more
@@ -46,15 +46,39 @@ async def test_a_page_ends_early_where_too_many_events_of_others_lie_in_between(
         await chat.add(group, user(100 + number))
     await chat.send(ANA, group)
     assert await pages(chat, BEN, group) == [[1, 11]]
-    monkeypatch.setattr(states, "EVENTS_AT_ONCE", 2)
-    monkeypatch.setattr(states, "EVENT_READS", 2)
+    monkeypatch.setattr(delivered, "EVENTS_AT_ONCE", 2)
+    monkeypatch.setattr(delivered, "EVENT_READS", 2)
     # Each page reads four events at most; none is lost and none comes twice.
     assert await pages(chat, BEN, group) == [[1], [], [11]]
 
 
 async def test_a_limit_out_of_range_is_refused_by_name(chat: Chat) -> None:
     group = await chat.create(ANA)
-    reader = PersonStates(chat.stores.membership, chat.stores.messages)
+    reader = DeliveredPages(chat.stores.membership, chat.stores.messages)
     for limit in (0, 1001):
         with pytest.raises(InvalidArgument, match="limit"):
-            await reader.delivered(TENANT, ANA, group, 0, limit)
+            await reader.page(TENANT, ANA, group, 0, limit)
+
+
+async def test_a_page_tells_how_much_waits_and_the_newest_seq_that_was_delivered(chat: Chat) -> None:
+    group = await chat.create(ANA, BEN, broadcast_max_members=1)
+    await chat.send_many(3, ANA, group)
+    await chat.leave(BEN, group)
+    await chat.send_many(5, ANA, group)
+    await chat.add(group, BEN)
+    await chat.send_many(2, ANA, group)
+    await chat.add(group, user(9))
+    reader = DeliveredPages(chat.stores.membership, chat.stores.messages)
+
+    async def told(person: UserId, after: int) -> tuple[int, int]:
+        page = await reader.page(TENANT, person, group, after, 1)
+        return page.waiting, page.newest
+
+    # 1-4 and 10-13 lie in Ben's stays; the event 13 concerns user 9 alone.
+    assert [await told(BEN, after) for after in (0, 3, 4, 7, 10, 12, 13, 2**64 - 1)] == [
+        *((8, 12), (5, 12), (4, 12), (4, 12), (3, 12), (1, 12), (0, 12), (0, 12)),
+    ]
+    assert await told(user(9), 0) == (1, 13)
+    assert await told(user(10), 0) == (0, 0), "never was a member"
+    await chat.leave(BEN, group)
+    assert await told(BEN, 0) == (9, 14)

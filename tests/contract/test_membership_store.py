@@ -31,7 +31,7 @@ async def test_a_new_group_has_version_1_no_message_and_its_policy(backend: Back
     assert replace(answer, time_ms=0) == ChangeAnswer(version=1, seq=0, count=3, changed=3, time_ms=0)
     facts = await store.facts(GROUP, BEN)
     assert facts is not None
-    assert (facts.version, facts.revision, facts.generation, facts.count) == (1, 1, 0, 3)
+    assert (facts.version, facts.revision, facts.generation, facts.member_count) == (1, 1, 0, 3)
     assert (facts.head, facts.floor, facts.newest_broadcast, facts.policy) == (0, 0, 0, POLICY)
     assert facts.created_ms == answer.time_ms > 1_600_000_000_000
     assert facts.person is not None
@@ -59,17 +59,23 @@ async def test_facts_of_somebody_outside_and_of_no_conversation(backend: Backend
     assert await store.facts(Conversation(TenantId(9), GROUP.id), ANA) is None
 
 
-async def test_facts_of_many_keep_the_order_asked_for(backend: Backend, chat: Chat) -> None:
+async def test_looks_keep_the_order_asked_for_and_bring_the_record_at_the_head(backend: Backend, chat: Chat) -> None:
     made = [await chat.create(ANA, *([BEN] if number % 2 else []), group_id=user(number)[:0]) for number in range(5)]
     for number, group in enumerate(made):
         await chat.send_many(number + 1, ANA, group)
     unknown = group_conversation_id(EVE)
     wanted = [made[3], unknown, made[0], made[3], made[1]]
-    found = await backend.stores.membership.facts_of_many(TENANT, BEN, wanted)
-    assert [None if facts is None else facts.head for facts in found] == [4, None, 1, 4, 2]
-    assert [facts is not None and facts.person is not None for facts in found] == [True, False, False, True, True]
-    assert await backend.stores.membership.facts_of_many(TENANT, BEN, []) == []
-    assert len(await backend.stores.membership.facts_of_many(TENANT, BEN, made * 60)) == 300
+    looks = await backend.stores.membership.looks(TENANT, BEN, wanted)
+    assert [look and look.facts.head for look in looks] == [4, None, 1, 4, 2]
+    assert [look is not None and look.facts.person is not None for look in looks] == [True, False, False, True, True]
+    assert [look and look.newest and look.newest.seq for look in looks] == [4, None, None, 4, 2]
+    for look, group in zip(looks, wanted, strict=True):
+        if look is not None and look.newest is not None:
+            conversation = Conversation(TENANT, group)
+            assert look.facts == await backend.stores.membership.facts(conversation, BEN)
+            assert [look.newest] == await backend.stores.messages.records(conversation, [look.newest.seq])
+    assert await backend.stores.membership.looks(TENANT, BEN, []) == []
+    assert len(await backend.stores.membership.looks(TENANT, BEN, made * 60)) == 300
 
 
 async def test_an_existing_group_is_not_created_again(backend: Backend) -> None:
@@ -123,7 +129,7 @@ async def test_a_join_writes_stay_version_event_and_count_at_once(backend: Backe
     facts = await store.facts(GROUP, CARA)
     assert facts is not None
     assert facts.person is not None
-    assert (facts.version, facts.revision, facts.count, facts.head) == (2, 2, 4, 6)
+    assert (facts.version, facts.revision, facts.member_count, facts.head) == (2, 2, 4, 6)
     assert facts.person.stays == (Stay(5, 2, 0, 2, 0, StayState.MEMBER, keeps_earlier=True),)
     record = await chat.record(GROUP.id, 6)
     assert (record.audience, record.membership_version, record.prev) == (Audience.BROADCAST, 2, 5)

@@ -76,6 +76,17 @@ async def test_control_events_are_known_by_version_and_audience(chat: Chat) -> N
     ]
 
 
+async def test_control_messages_are_counted_in_many_spans_at_once(chat: Chat) -> None:
+    group, other, quiet = await chat.create(ANA, BEN), await chat.create(ANA), await chat.create(ANA)
+    await chat.add(group, CARA)
+    await chat.send(ANA, group)
+    await chat.remove(group, CARA)
+    await chat.send(ANA, other)
+    spans = [(other, 1, 1), (group, 1, 3), (group, 2, 2), (group, 3, 3), (quiet, 1, 1), (group, 2, 2**53 - 1)]
+    assert await chat.stores.messages.controls(TENANT, spans) == [0, 2, 0, 1, 0, 1]
+    assert await chat.stores.messages.controls(TENANT, []) == []
+
+
 async def _unread(chat: Chat, group: ConversationId, person: bytes, lower: int, upper: int) -> int:
     facts = await chat.stores.membership.facts(chat.of(group), UserId(person))
     assert facts is not None

@@ -123,8 +123,8 @@ async def test_the_session_service_gets_no_data_of_somebody_who_never_was_in(
     states.with_preview = True
     states.conversations.add(conversation_id=b"\x02" + uuid7()[1:])
     for state in (await method("ConversationStates").call(session, states)).states:
-        fields: list[Any] = [descriptor.name for descriptor, _ in state.ListFields()]
-        assert fields == ["conversation_id"]
+        fields: list[Any] = [descriptor.name for part in (state, state.entry) for descriptor, _ in part.ListFields()]
+        assert fields == ["entry", "conversation_id"]
     page = method("DeliveredPage").request(group)
     page.user_id = DAN
     delivered = await method("DeliveredPage").call(session, page)

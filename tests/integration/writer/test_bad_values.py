@@ -81,8 +81,9 @@ async def test_cursors_far_behind_the_head_are_taken(writers: Writers, group: Co
     request.after_seq = FAR
     assert not (await method("DeliveredPage").call(session, request)).entries
     states = method("ConversationStates").request(group)
-    states.conversations[0].read_seq = FAR
-    assert (await method("ConversationStates").call(session, states)).states[0].unread_count == 0
+    states.conversations[0].read_seq = states.conversations[0].hidden_seq = FAR
+    (state,) = (await method("ConversationStates").call(session, states)).states
+    assert (state.entry.unread_count, state.hidden) == (0, True)
 
 
 async def test_an_empty_batch_is_refused(writers: Writers, group: ConversationId) -> None:

@@ -24,7 +24,7 @@ async def test_the_first_send_writes_both_stays_and_version_1(stores: RedisStore
         facts = await stores.membership.facts(chat.of(DIRECT), person)
         assert facts is not None
         assert facts.person is not None
-        assert (facts.version, facts.revision, facts.count, facts.head) == (1, 1, 2, 1)
+        assert (facts.version, facts.revision, facts.member_count, facts.head) == (1, 1, 2, 1)
         assert (facts.policy.owner, facts.policy.frozen) == (NOBODY, False)
         assert facts.created_ms <= sent.time_ms
         assert facts.person.stays == (Stay(0, 0, 0, 1, 0, StayState.MEMBER),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 from tests.support.chat import ANA, BEN, CARA, DAN, EVE, TENANT, Chat, user
@@ -125,7 +126,7 @@ async def test_concerned_events_carry_a_predecessor_and_do_not_become_one(stores
     ]
 
 
-async def test_blocks_carry_whether_the_group_is_big(stores: RedisStores, chat: Chat) -> None:
+async def test_blocks_say_whether_the_group_is_big_and_which_change_made_it_so(stores: RedisStores, chat: Chat) -> None:
     people = [user(number) for number in range(2, 9)]
     group = await chat.create(ANA, *people)  # eight: the bound
     await chat.send(ANA, group)
@@ -135,15 +136,30 @@ async def test_blocks_carry_whether_the_group_is_big(stores: RedisStores, chat: 
     await chat.send(ANA, group)
     await chat.remove(group, people[4])  # three
     await chat.send(ANA, group)
+    await chat.add(group, *people[:4], user(9), user(10))  # nine: big once more
+    await chat.add(group, people[4])
     flags = [block.flags for block in await message_blocks(stores, group)]
-    none, big = BlockFlags.NONE, BlockFlags.BIG
-    assert flags == [none, big, big, big, big, none, none]
+    none, big, begun = BlockFlags.NONE, BlockFlags.BIG, BlockFlags.BIG | BlockFlags.BIG_BEGAN
+    assert flags == [none, begun, big, big, big, none, none, begun, big]
+
+
+async def test_a_lowered_bound_makes_a_group_big_with_its_next_change(stores: RedisStores, chat: Chat) -> None:
+    group = await chat.create(ANA, BEN, CARA, DAN)
+    later = Chat(stores, limits=replace(chat.limits, fanout_max_members=2))
+    await later.send(ANA, group)
+    await later.add(group, BEN)  # a member already: nothing is changed
+    await later.remove(group, DAN)
+    flags = [block.flags for block in await message_blocks(stores, group)]
+    assert flags == [BlockFlags.NONE, BlockFlags.BIG | BlockFlags.BIG_BEGAN]
 
 
 async def test_a_group_that_is_big_from_the_start_says_so_in_its_first_entry(stores: RedisStores, chat: Chat) -> None:
     group = await chat.create(ANA, *(user(number) for number in range(2, 10)))
     (created,) = await blocks(stores, group)
-    assert created.flags is BlockFlags.BIG
+    assert created.flags == BlockFlags.BIG | BlockFlags.BIG_BEGAN
+    await chat.send(ANA, group)
+    await chat.add(group, user(20))
+    assert [block.flags for block in await message_blocks(stores, group)] == [BlockFlags.BIG, BlockFlags.BIG]
 
 
 async def test_a_direct_conversation_begins_with_its_state_entry(stores: RedisStores, chat: Chat) -> None:

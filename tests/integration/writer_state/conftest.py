@@ -15,8 +15,9 @@ from qim_devkit.valkey import ValkeyServer
 from qim_writer.backends.redis.group_state import RedisGroupStateStore
 from qim_writer.commands.change_members import GroupQueues, MemberChanges
 from qim_writer.commands.clear_history import OwnClear
+from qim_writer.commands.delivered import DeliveredPages
 from qim_writer.commands.group_state import GroupState
-from qim_writer.commands.states import ConversationState, PersonStates
+from qim_writer.commands.states import ConversationQuery, ConversationState, PersonStates
 from qim_writer.commands.trimming import Trimmer
 from qim_writer.domain.policy import GroupSettings, Limits
 from qim_writer.storage import GroupSnapshot
@@ -75,9 +76,12 @@ class Room:
         """ClearHistory."""
         return await self.own_clear(acting(person), request_id or uuid7(), group, upto)
 
-    async def state(self, person: UserId, group: ConversationId, *, read: int = 0) -> ConversationState:
+    async def state(
+        self, person: UserId, group: ConversationId, *, read: int = 0, hidden: int | None = None
+    ) -> ConversationState:
         """ConversationStates of one conversation."""
-        ((_, state),) = await self.persons.conversations(self.chat.tenant, person, [(group, read)], with_preview=True)
+        query = ConversationQuery(group, read, hidden)
+        ((_, state),) = await self.persons.conversations(self.chat.tenant, person, [query], with_preview=True)
         assert state is not None
         return state
 
@@ -88,7 +92,8 @@ class Room:
 
     async def bodies(self, person: UserId, group: ConversationId) -> list[int]:
         """The seqs that the person's mailbox returns with their bodies."""
-        page = await self.persons.delivered(self.chat.tenant, person, group, 0, 1000)
+        reader = DeliveredPages(self.stores.membership, self.stores.messages)
+        page = await reader.page(self.chat.tenant, person, group, 0, 1000)
         return [entry.seq for entry in page.entries if hasattr(entry, "seq")]
 
 

@@ -13,7 +13,7 @@ from qim_common.ids import ConversationId, TenantId, UserId, uuid7
 from qim_common.keys import SENDER_SEGMENT
 from qim_writer.commands.change_members import GroupQueues
 from qim_writer.commands.create_group import CreateGroup, create_group
-from qim_writer.commands.states import PersonStates
+from qim_writer.commands.states import ConversationQuery, PersonStates
 from qim_writer.domain.policy import GroupSettings, LeaverHistory, Limits
 from qim_writer.domain.visible import UnreadSpan
 from qim_writer.storage import Conversation, MessageStore
@@ -50,10 +50,10 @@ async def test_unread_is_exact_while_the_floor_passes_a_segment_of_the_sender_co
     await room.floor(group, SENDER_SEGMENT - 500, by=None)
     racing = _TrimsFirst(room.chat.stores.messages, room, room.chat.of(group))
     persons = PersonStates(room.chat.stores.membership, racing)  # type: ignore[arg-type]
-    ((_, state),) = await persons.conversations(room.chat.tenant, ANA, [(group, 0)], with_preview=False)
+    ((_, state),) = await persons.conversations(room.chat.tenant, ANA, [ConversationQuery(group)], with_preview=False)
     assert state is not None
     assert (racing.reads, state.unread, state.facts.floor) == (2, 0, SENDER_SEGMENT)
-    ((_, other),) = await persons.conversations(room.chat.tenant, BEN, [(group, 0)], with_preview=False)
+    ((_, other),) = await persons.conversations(room.chat.tenant, BEN, [ConversationQuery(group)], with_preview=False)
     assert other is not None
     assert other.unread == 10
 

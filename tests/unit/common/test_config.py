@@ -48,6 +48,14 @@ def test_the_list_of_further_instances_may_be_empty(environment: pytest.MonkeyPa
     assert load(StoreSettings).commit_addrs == ("127.0.0.1:6379",)
 
 
+def test_a_writer_may_have_no_low_latency_lane(environment: pytest.MonkeyPatch) -> None:
+    assert load(WriterSettings).session_addr == ""
+    environment.setenv("QIM_SESSION_ADDR", "")
+    assert load(WriterSettings).session_addr == ""
+    environment.setenv("QIM_SESSION_ADDR", "session:7402")
+    assert load(WriterSettings).session_addr == "session:7402"
+
+
 def test_admin_trusts_only_the_operators_ca_on_its_port_and_the_services_ca_on_its_calls(
     environment: pytest.MonkeyPatch,
 ) -> None:
@@ -79,6 +87,8 @@ def test_admin_trusts_only_the_operators_ca_on_its_port_and_the_services_ca_on_i
         ("QIM_OTLP_ENDPOINT", "collector:4317", "QIM_OTLP_ENDPOINT: "),
         ("QIM_STREAM_MAX_AGE_SECONDS", "0", "QIM_STREAM_MAX_AGE_SECONDS: "),
         ("QIM_LOG_LEVEL", "LOUD", "QIM_LOG_LEVEL: "),
+        ("QIM_SESSION_ADDR", "session", "QIM_SESSION_ADDR: write host:port"),
+        ("QIM_SESSION_ADDR", "127.0.0.1:0", "QIM_SESSION_ADDR: write host:port"),
     ],
 )
 def test_a_bad_value_is_told_by_its_variable(

@@ -6,7 +6,14 @@ import pytest
 from tests.unit.writer.people import person, stay
 
 from qim_writer.domain.stays import Person
-from qim_writer.domain.visible import Line, delivered_spans, unread_span
+from qim_writer.domain.visible import (
+    Line,
+    delivered_spans,
+    newest_delivered,
+    ordinary_spans,
+    unread_span,
+    waiting_after,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +74,71 @@ def test_delivered_is_what_came_during_the_stays_and_the_leavers_own_event(
 
 def test_delivery_is_not_undone_by_a_floor() -> None:
     assert list(delivered_spans(person(stay(0)), Line(9, floor=9))) == [(1, 9)]
+
+
+@pytest.mark.parametrize(
+    ("who", "head", "after", "waiting"),
+    [
+        (person(stay(0)), 0, 0, 0),
+        (person(stay(0)), 9, 0, 9),
+        (person(stay(0)), 9, 4, 5),
+        (person(stay(0)), 9, 9, 0),
+        (person(stay(0)), 9, 2**64 - 1, 0),
+        (person(stay(36)), 40, 0, 4),
+        (person(stay(36)), 40, 20, 4),
+        (person(stay(0, 16), stay(79)), 85, 0, 22),
+        (person(stay(0, 16), stay(79)), 85, 10, 12),
+        (person(stay(0, 16), stay(79)), 85, 16, 6),
+        (person(stay(0, 16), stay(79)), 85, 40, 6),
+        (person(stay(0, 16), stay(79)), 85, 80, 5),
+        (person(stay(0, 5, revoked=True)), 9, 3, 2),
+    ],
+)
+def test_what_waits_are_the_seqs_of_the_stays_after_a_seq(who: Person, head: int, after: int, waiting: int) -> None:
+    assert waiting_after(who, Line(head), after) == waiting
+
+
+@pytest.mark.parametrize(
+    ("who", "broadcast", "newest"),
+    [
+        pytest.param(person(stay(0)), 0, 0, id="a group that nobody has written in"),
+        pytest.param(person(stay(0)), 7, 7, id="a member from the start"),
+        pytest.param(person(stay(7, versions=(2, 0))), 8, 8, id="the own join, which was broadcast"),
+        pytest.param(person(stay(7, versions=(2, 0))), 7, 8, id="the own join, which concerned nobody else"),
+        pytest.param(person(stay(7, versions=(2, 0))), 12, 12, id="what came after the join"),
+        pytest.param(person(stay(0, 5, versions=(1, 2))), 9, 5, id="the own leave"),
+        pytest.param(person(stay(0, 5, versions=(1, 2)), stay(8, versions=(3, 0))), 8, 9, id="the newest stay alone"),
+    ],
+)
+def test_the_newest_seq_that_was_delivered(who: Person, broadcast: int, newest: int) -> None:
+    assert newest_delivered(who, broadcast) == newest
+
+
+FIRST, AGAIN = stay(0, 16, versions=(1, 4)), stay(79, versions=(9, 0))
+
+
+@pytest.mark.parametrize(
+    ("who", "head", "after", "spans"),
+    [
+        pytest.param(person(stay(0)), 9, 9, [], id="nothing came since"),
+        pytest.param(person(stay(0)), 9, 12, [], id="a seq beyond the head"),
+        pytest.param(person(stay(0)), 9, 4, [(5, 9)], id="what came since"),
+        pytest.param(person(stay(0, 5, versions=(1, 2))), 9, 5, [], id="hidden after the own leave"),
+        pytest.param(person(stay(0, 5, versions=(1, 2))), 9, 4, [], id="the own leave is not ordinary"),
+        pytest.param(person(stay(0, 5, versions=(1, 2))), 9, 3, [(4, 4)], id="what came before the leave"),
+        pytest.param(person(FIRST, AGAIN), 80, 16, [], id="the own return is not ordinary"),
+        pytest.param(person(FIRST, AGAIN), 85, 16, [(81, 85)], id="what came after the return"),
+        pytest.param(person(FIRST, AGAIN), 85, 10, [(11, 15), (81, 85)], id="in both stays, not in between"),
+        pytest.param(person(FIRST, AGAIN), 85, 81, [(82, 85)], id="hidden in the second stay"),
+        pytest.param(person(stay(0), cleared=9), 9, 4, [(5, 9)], id="a clear point undoes no delivery"),
+        pytest.param(person(stay(0, 5, revoked=True, versions=(1, 2))), 9, 3, [(4, 4)], id="a revoked stay was one"),
+    ],
+)
+def test_ordinary_messages_that_were_delivered_after_a_seq_lie_in_these_spans(
+    who: Person, head: int, after: int, spans: list[tuple[int, int]]
+) -> None:
+    assert ordinary_spans(who, Line(head), after) == spans
+
+
+def test_a_floor_undoes_no_delivery_of_ordinary_messages() -> None:
+    assert ordinary_spans(person(stay(0)), Line(9, floor=9), 4) == [(5, 9)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.writer.people import person, stay
@@ -93,5 +91,5 @@ def test_the_newest_stay_always_counts_and_the_counting_ones_are_the_last_ones(l
     counting = counting_stays(who)
     assert counting
     assert counting == who.stays[-len(counting) :]
-    alone = replace(who, stays=(replace(who.newest, keeps_earlier=False),))
+    alone = who._replace(stays=(who.newest._replace(keeps_earlier=False),))
     assert len(counting_stays(alone)) == 1

@@ -7,6 +7,7 @@ import asyncio
 from qim.membership.v1 import membership_pb2_grpc
 from qim.writer.v1 import group_control_pb2_grpc, internal_pb2_grpc, writer_pb2_grpc
 from qim_common.bindings import Bindings
+from qim_common.channels import ChannelProvider
 from qim_common.config import WriterSettings, load
 from qim_common.errors import BackendUnavailable
 from qim_common.redis import Instance, ScriptLoader, check_instance, verify_topology
@@ -21,11 +22,14 @@ from qim_writer.backends.redis.group_state import RedisGroupStateStore
 from qim_writer.backends.redis.membership import RedisMembershipStore
 from qim_writer.backends.redis.messages import RedisMessageStore
 from qim_writer.backends.redis.store import SCRIPTS, RedisStore
+from qim_writer.backends.session_client import SessionLane
 from qim_writer.commands.authorize import Authorization
 from qim_writer.commands.change_members import GroupQueues, MemberChanges
 from qim_writer.commands.clear_history import OwnClear
+from qim_writer.commands.delivered import DeliveredPages
 from qim_writer.commands.explain import Explain
 from qim_writer.commands.group_state import GroupState
+from qim_writer.commands.hints import HintLane
 from qim_writer.commands.history import History
 from qim_writer.commands.members import Members
 from qim_writer.commands.states import PersonStates
@@ -69,9 +73,11 @@ async def serve(settings: WriterSettings) -> None:
         broadcast_max_members=settings.membership_event_broadcast_max_members,
         fanout_max_members=settings.projection_fanout_max_members,
     )
-    membership, messages, commits = RedisMembershipStore(store), RedisMessageStore(store), RedisCommitLog(store)
+    channels = ChannelProvider(settings.session_addr, settings.client_tls) if settings.session_addr else None
+    lane = HintLane(SessionLane(channels)) if channels else None
+    membership, messages, commits = RedisMembershipStore(store), RedisMessageStore(store), RedisCommitLog(store, lane)
     queues = GroupQueues()
-    changes = MemberChanges(membership, limits, queues)
+    changes = MemberChanges(membership, limits, queues, lane)
     tokens = TokenSigner(settings.token_key_file)
     members = Members(membership, tokens, settings.commit_buckets)
     states = RedisGroupStateStore(store)
@@ -89,6 +95,7 @@ async def serve(settings: WriterSettings) -> None:
             authorization=Authorization(membership),
             limits=limits,
             tasks=harness.tasks,
+            hints=lane,
         ),
         service="qim.membership.v1.GroupMembership",
     )
@@ -109,7 +116,7 @@ async def serve(settings: WriterSettings) -> None:
     )
     harness.add(
         internal_pb2_grpc.add_InternalServicer_to_server,
-        InternalHandler(PersonStates(membership, messages)),
+        InternalHandler(PersonStates(membership, messages), DeliveredPages(membership, messages)),
         service="qim.writer.v1.Internal",
     )
     harness.add(
@@ -125,11 +132,15 @@ async def serve(settings: WriterSettings) -> None:
         service="qim.writer.v1.GroupControl",
     )
     background = [asyncio.create_task(trimmer.run()), asyncio.create_task(retention.run())]
+    if lane is not None:
+        background.append(asyncio.create_task(lane.run()))
 
     async def end_background() -> None:
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
+        if channels is not None:
+            await channels.close()
 
     await harness.run([*(instance.close for instance in store.instances), end_background])
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from qim_common.errors import QimError
+from qim_common.idempotency import IdempotencyKey
 from qim_common.ids import ConversationId, TenantId, UserId, show
 from qim_common.records import Record, StateChange
 from qim_writer.domain.changes import ChangePlan, GroupState
 from qim_writer.domain.delivery import ControlEvent
 from qim_writer.domain.explain import Event
+from qim_writer.domain.hints import HintRun
 from qim_writer.domain.members import Change
-from qim_writer.domain.policy import Policy, PolicyChange
+from qim_writer.domain.policy import Policy, PolicyChange, says_frozen
 from qim_writer.domain.stays import Person, Stay
 from qim_writer.domain.visible import Line, UnreadSpan
 
@@ -25,22 +27,11 @@ CHANGES_PEOPLE_MAX: Final = 100_000
 """People that the changes of one answer name, but for the first change: about 2 MiB on the wire."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(NamedTuple):
     """Which conversation of which tenant; the id is canonical."""
 
     tenant: TenantId
     id: ConversationId
-
-
-@dataclass(frozen=True, slots=True)
-class IdempotencyKey:
-    """An entry's field and the digest of the content (contracts.md, "Idempotency")."""
-
-    field: bytes
-    digest: bytes
-    time_ms: int
-    """Of a UUIDv7; 0 for other ids, which are never too old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +53,14 @@ class PlanFacts:
     state: GroupState | None
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """One person in one conversation, read in one atomic step; `person` is None for somebody who never was in it."""
 
     version: int
     revision: int
     generation: int
-    policy: Policy
-    count: int
+    packed_policy: bytes
+    member_count: int
     floor: int
     created_ms: int
     head: int
@@ -79,6 +69,18 @@ class Facts:
     newest_broadcast_ms: int | None
     """Its commit time where its record was removed."""
     person: Person | None
+    big: bool
+    """Too large to be projected per message."""
+
+    @property
+    def policy(self) -> Policy:
+        """The conversation's policy; lists, which only ask whether it is frozen, do without it."""
+        return Policy.unpack(self.packed_policy)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether an operator has frozen the group."""
+        return says_frozen(self.packed_policy)
 
     def floor_for(self, person: Person) -> int:
         """The floor as far as the person learns of it: who is outside hears of nothing after the leave."""
@@ -92,6 +94,14 @@ class Facts:
     def line(self) -> Line:
         """The conversation's own part in the visible range."""
         return Line(self.head, self.floor)
+
+
+class Look(NamedTuple):
+    """A conversation's facts and, read in the same step, the record at its head, visible to the person or not; None
+    where that is gone, and for somebody who never was in the conversation."""
+
+    facts: Facts
+    newest: Record | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +150,8 @@ class MembershipStore(Protocol):
         """One person in one conversation; None when there is no such conversation."""
         ...
 
-    async def facts_of_many(
-        self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
-    ) -> list[Facts | None]:
-        """The same for many conversations of one person, in their order."""
+    async def looks(self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]) -> list[Look | None]:
+        """The same for many conversations of one person, in their order, each with the record at its head."""
         ...
 
     async def members_page(self, group: Conversation, after: bytes, limit: int) -> MembersPage | None:
@@ -202,6 +210,14 @@ class CommitLog(Protocol):
         ...
 
 
+class ProjectionLane(Protocol):
+    """The way to the session service's projection; what goes it may be lost, and may come twice."""
+
+    async def project(self, runs: Sequence[HintRun]) -> None:
+        """Hands 1 to 250 runs over. Raises QimError."""
+        ...
+
+
 class MessageStore(Protocol):
     """The messages of a conversation."""
 
@@ -217,6 +233,11 @@ class MessageStore(Protocol):
 
     async def control_events(self, conversation: Conversation, first: int, last: int, limit: int) -> list[ControlEvent]:
         """At most `limit` control messages in `[first, last]`, ascending, also those whose record is gone."""
+        ...
+
+    async def controls(self, tenant: TenantId, spans: Sequence[tuple[ConversationId, int, int]]) -> list[int]:
+        """For each span of seqs (conversation, first, last) how many control messages lie in it, also those whose
+        record is gone."""
         ...
 
     async def event(self, conversation: Conversation, seq: int) -> Event | None:

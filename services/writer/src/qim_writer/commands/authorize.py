@@ -23,7 +23,7 @@ class Authorization:
         facts = await self._store.facts(conversation, actor.user)
         if facts is None or facts.person is None or not facts.person.present:
             raise PermissionDenied
-        if facts.policy.frozen:
+        if facts.frozen:
             raise GroupFrozen
         return conversation, facts
 

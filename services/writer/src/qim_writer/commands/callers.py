@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qim_common.idempotency import IdempotencyKey, RequestClass, content_digest, entry_field, id_time
 from qim_common.identity import Actor, Principal
 from qim_common.ids import ConversationId, TenantId
-from qim_writer.domain.idempotency import RequestClass, content_digest, entry_field, id_time
-from qim_writer.storage import IdempotencyKey, maker_of_user
+from qim_writer.storage import maker_of_user
 
 
 @dataclass(frozen=True, slots=True)

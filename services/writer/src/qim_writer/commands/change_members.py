@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from qim_common.errors import InvalidArgument, MembershipChanged, PermissionDenied, TooManyItems
+from qim_common.idempotency import IdempotencyKey
 from qim_common.identity import Actor, Principal
 from qim_common.ids import (
     ConversationId,
@@ -26,13 +27,14 @@ from qim_common.ids import (
     parse_id,
     parse_user,
 )
-from qim_common.records import RecordType, pack_tail
+from qim_common.records import Audience, RecordType, pack_tail
 from qim_common.telemetry.metrics import writer_metrics
 from qim_writer.commands.callers import caller_of_actor, caller_of_principal
 from qim_writer.domain.changes import ChangePlan, ChangeRequest, distinct, plan_change
+from qim_writer.domain.hints import CommitHints, HintRun
 from qim_writer.domain.policy import LeaverHistory, Limits
 from qim_writer.domain.stays import Stay
-from qim_writer.storage import ChangeAnswer, Conversation, IdempotencyKey, MembershipStore
+from qim_writer.storage import ChangeAnswer, Conversation, MembershipStore
 
 PEOPLE_MAX: Final = 1_000
 """People of one call: one script, one seq, one version (design.md invariant 2)."""
@@ -85,7 +87,14 @@ class GroupQueues:
 class MemberChanges:
     """The membership changes of this process."""
 
-    def __init__(self, store: MembershipStore, limits: Limits, queues: GroupQueues | None = None) -> None:
+    def __init__(
+        self,
+        store: MembershipStore,
+        limits: Limits,
+        queues: GroupQueues | None = None,
+        hints: CommitHints | None = None,
+    ) -> None:
+        self._hints = hints
         self._store = store
         self._limits = limits
         self._queues = GroupQueues() if queues is None else queues
@@ -150,10 +159,28 @@ class MemberChanges:
                 if answer is not None:
                     if answer.seq:
                         writer_metrics().membership_events.labels(plan.op.name.lower()).inc()
+                        self._hint(group, plan, answer)
                     return answer
                 if attempt + 1 < PLANS:
                     writer_metrics().membership_retries.inc()
         raise MembershipChanged
+
+    def _hint(self, group: Conversation, plan: ChangePlan, answer: ChangeAnswer) -> None:
+        """Tells the low-latency lane, unless the answer is that of an earlier call with the same id."""
+        if self._hints is None or (answer.version, answer.changed) != (plan.base.version + 1, len(plan.people)):
+            return
+        self._hints.changed(
+            HintRun(
+                group.tenant,
+                group.id,
+                answer.version,
+                answer.time_ms,
+                broadcast=plan.audience is Audience.BROADCAST,
+                concerned=plan.people,
+                big=plan.big,
+                became_big=plan.big and not plan.base.big,
+            )
+        )
 
 
 def _people(raw: Sequence[bytes]) -> tuple[UserId, ...]:

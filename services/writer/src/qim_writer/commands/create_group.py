@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from qim_common.errors import MemberLimitExceeded, QimError, TooManyItems
@@ -12,6 +12,7 @@ from qim_common.identity import Actor
 from qim_common.ids import UserId, derived_group_id, parse_group, parse_id, parse_user
 from qim_writer.commands.callers import caller_of_actor
 from qim_writer.domain.changes import distinct, fans_out_lazily
+from qim_writer.domain.hints import CommitHints, HintRun
 from qim_writer.domain.policy import GroupSettings, Limits, Policy
 from qim_writer.storage import ChangeAnswer, Conversation, MembershipStore
 
@@ -32,7 +33,7 @@ class CreateGroup:
 
 
 async def create_group(
-    store: MembershipStore, limits: Limits, actor: Actor, request: CreateGroup
+    store: MembershipStore, limits: Limits, actor: Actor, request: CreateGroup, hints: CommitHints | None = None
 ) -> tuple[Conversation, ChangeAnswer]:
     """Creates the group with the actor as its owner, and everybody or nobody of the invited.
 
@@ -66,7 +67,12 @@ async def create_group(
         if known.answer is None:
             raise
         return group, known.answer
-    answer = await store.create(group, people, policy, key, big=fans_out_lazily(len(people), limits, before=False))
+    big = fans_out_lazily(len(people), limits, before=False)
+    answer = await store.create(group, people, policy, key, big=big)
+    if hints is not None:
+        # A repeat tells what was true at the creation, once more.
+        created = HintRun(group.tenant, group.id, answer.version, answer.time_ms, broadcast=True)
+        hints.changed(replace(created, big=big, became_big=big))
     return group, answer
 
 

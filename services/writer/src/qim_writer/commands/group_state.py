@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from qim_common.errors import GroupFrozen, InvalidArgument, MembershipChanged, PermissionDenied, QimError
+from qim_common.idempotency import IdempotencyKey
 from qim_common.identity import Actor, Principal
 from qim_common.ids import parse_group, parse_id, parse_user
 from qim_common.records import StateChange
@@ -20,7 +21,7 @@ from qim_writer.commands.change_members import GroupQueues
 from qim_writer.commands.history import SEQ_MAX
 from qim_writer.commands.trimming import Trimmer
 from qim_writer.domain.policy import NOBODY, GroupSettings, Limits, Policy, PolicyChange
-from qim_writer.storage import Conversation, GroupSnapshot, GroupStateStore, IdempotencyKey, MembershipStore
+from qim_writer.storage import Conversation, GroupSnapshot, GroupStateStore, MembershipStore
 
 PLANS: Final = 4
 """The first plan and three re-plans, as for membership changes."""

@@ -12,6 +12,7 @@ from typing import Final
 from blake3 import blake3
 
 from qim_common.errors import InvalidArgument, MessageTooLarge
+from qim_common.idempotency import IdempotencyKey, RequestClass, entry_field
 from qim_common.identity import Actor
 from qim_common.ids import (
     CUSTOM_TYPE_RESERVED,
@@ -24,9 +25,8 @@ from qim_common.ids import (
     uuid7_millis,
 )
 from qim_common.records import CUSTOM_TYPE_MAX_BYTES, RecordType, pack_tail
-from qim_writer.domain.idempotency import RequestClass, entry_field
 from qim_writer.domain.stays import VERSION_MAX
-from qim_writer.storage import Conversation, IdempotencyKey, Send, SendSink
+from qim_writer.storage import Conversation, Send, SendSink
 
 _DIGEST_OFFSET: Final = 1 + 3 * 16
 """Where the content of a record's tail begins: after type, sender, device and message id, which the key holds."""

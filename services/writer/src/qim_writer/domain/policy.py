@@ -41,6 +41,12 @@ class LeaverHistory(IntEnum):
     NONE = 2
 
 
+# By the stored number, which is faster than asking the class; 0 in the policy of a direct conversation.
+_NEWCOMER = {0: NewcomerPolicy.SINCE_JOIN, **{value.value: value for value in NewcomerPolicy}}
+_REJOIN = {0: RejoinHistory.LATEST_STAY, **{value.value: value for value in RejoinHistory}}
+_LEAVER = {0: LeaverHistory.UNTIL_LEFT, **{value.value: value for value in LeaverHistory}}
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What the deployment allows and assumes where a group says nothing."""
@@ -142,14 +148,19 @@ class Policy:
         frozen, owner, limit, newcomer, last_n, rejoin, leaver, broadcast, retention = _POLICY.unpack(data)
         settings = GroupSettings(
             member_limit=limit,
-            newcomer=NewcomerPolicy(newcomer or NewcomerPolicy.SINCE_JOIN),
+            newcomer=_NEWCOMER[newcomer],
             last_n=last_n,
-            rejoin=RejoinHistory(rejoin or RejoinHistory.LATEST_STAY),
-            leaver=LeaverHistory(leaver or LeaverHistory.UNTIL_LEFT),
+            rejoin=_REJOIN[rejoin],
+            leaver=_LEAVER[leaver],
             broadcast_max_members=broadcast,
             retention_days=retention,
         )
         return cls(settings, UserId(owner), bool(frozen))
+
+
+def says_frozen(packed: bytes) -> bool:
+    """Whether the group is frozen, of what `Policy.pack` wrote."""
+    return packed[0] != 0
 
 
 @dataclass(frozen=True, slots=True)

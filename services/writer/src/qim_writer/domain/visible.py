@@ -6,12 +6,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from qim_writer.domain.stays import Person, Stay
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """What the conversation itself adds: its head and the group's floor (at or below it nobody reads)."""
 
     head: int
@@ -59,6 +59,8 @@ class Visible:
 def counting_stays(person: Person) -> tuple[Stay, ...]:
     """The stays that count, oldest first: the newest, and going back from it each earlier one as long as the later one
     keeps earlier ones. The chain passes through a revoked stay, which itself shows nothing."""
+    if not person.newest.keeps_earlier:
+        return person.stays[-1:]
     counting: list[Stay] = []
     for stay in reversed(person.stays):
         counting.insert(0, stay)
@@ -109,8 +111,7 @@ def _earliest(person: Person, cut: int, ranges: list[tuple[int, int]], lowest: i
     return min(earliest, newest.left_at) if newest.left_at else earliest
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadSpan:
+class UnreadSpan(NamedTuple):
     """Unread are the ordinary messages of others in `(lower, upper]`; empty when upper <= lower."""
 
     lower: int
@@ -136,3 +137,34 @@ def delivered_spans(person: Person, line: Line) -> Iterator[tuple[int, int]]:
         last = stay.left_at or line.head
         if stay.joined_at < last:
             yield stay.joined_at + 1, last
+
+
+def newest_delivered(person: Person, newest_broadcast: int) -> int:
+    """The newest seq delivered to a person, 0 for none: the leaver's own event, else the newest BROADCAST or ordinary
+    seq of the stay, else the own join. `newest_broadcast` is the conversation's newest such seq."""
+    newest = person.newest
+    if newest.left_at:
+        return newest.left_at
+    if newest_broadcast > newest.joined_at:
+        return newest_broadcast
+    return newest.joined_at + 1 if newest.began_version > 1 else 0
+
+
+def waiting_after(person: Person, line: Line, after: int) -> int:
+    """How many seqs of a person's stays lie after `after`: what a mailbox has to look through."""
+    return sum(last - max(first - 1, after) for first, last in delivered_spans(person, line) if last > after)
+
+
+def ordinary_spans(person: Person, line: Line, after: int) -> list[tuple[int, int]]:
+    """Where ordinary messages delivered to a person after the seq `after` may be: ascending, both ends included.
+
+    Delivery is a fact: neither the floor nor a clear point undoes it. A span without room for anything but the person's
+    own comings and goings is left out.
+    """
+    spans = []
+    for stay in person.stays:
+        last = (stay.left_at or line.head + 1) - 1
+        first = max(stay.joined_at + (2 if stay.began_version > 1 else 1), after + 1)
+        if first <= last:
+            spans.append((first, last))
+    return spans

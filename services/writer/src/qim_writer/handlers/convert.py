@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from qim.common.v1 import types_pb2
 from qim.membership.v1 import membership_pb2
@@ -30,24 +30,29 @@ from qim_writer.storage import ChangeAnswer, Conversation, Facts, GroupSnapshot,
 _E = TypeVar("_E", bound=IntEnum)
 
 
+def message_fields(conversation: Conversation, record: Record) -> dict[str, Any]:
+    """The fields of a stored message as readers get it, for a message that is built in place."""
+    tail = record.tail
+    return {
+        "conversation_id": conversation.id,
+        "seq": record.seq,
+        "generation": record.generation,
+        "membership_version": record.membership_version,
+        "time_ms": record.time_ms,
+        "type": tail.type,
+        "sender_user_id": tail.sender,
+        "sender_device_id": tail.device,
+        "client_message_id": tail.client_message_id,
+        "custom_type": tail.custom_type,
+        "body": tail.body,
+        "prev_seq": record.prev,
+        "audience": record.audience,
+    }
+
+
 def message_of(conversation: Conversation, record: Record) -> types_pb2.Message:
     """A stored message as readers get it."""
-    tail = record.tail
-    return types_pb2.Message(
-        conversation_id=conversation.id,
-        seq=record.seq,
-        generation=record.generation,
-        membership_version=record.membership_version,
-        time_ms=record.time_ms,
-        type=types_pb2.MessageType.ValueType(tail.type),
-        sender_user_id=tail.sender,
-        sender_device_id=tail.device,
-        client_message_id=tail.client_message_id,
-        custom_type=tail.custom_type,
-        body=tail.body,
-        prev_seq=record.prev,
-        audience=types_pb2.Audience.ValueType(record.audience),
-    )
+    return types_pb2.Message(**message_fields(conversation, record))
 
 
 def messages_of(conversation: Conversation, records: Iterable[Record]) -> list[types_pb2.Message]:
@@ -55,18 +60,23 @@ def messages_of(conversation: Conversation, records: Iterable[Record]) -> list[t
     return [message_of(conversation, record) for record in records]
 
 
+def stay_fields(stay: Stay) -> dict[str, Any]:
+    """The fields of a stay, for one that is built in place."""
+    return {
+        "joined_at_conversation_seq": stay.joined_at,
+        "history_from_conversation_seq": stay.history_from,
+        "left_at_conversation_seq": stay.left_at,
+        "state": stay.state,
+        "began_version": stay.began_version,
+        "ended_version": stay.ended_version,
+        "keeps_earlier": stay.keeps_earlier,
+        "revoked": stay.revoked,
+    }
+
+
 def stay_of(stay: Stay) -> types_pb2.Stay:
     """A stay."""
-    return types_pb2.Stay(
-        joined_at_conversation_seq=stay.joined_at,
-        history_from_conversation_seq=stay.history_from,
-        left_at_conversation_seq=stay.left_at,
-        state=types_pb2.MemberState.ValueType(stay.state),
-        began_version=stay.began_version,
-        ended_version=stay.ended_version,
-        keeps_earlier=stay.keeps_earlier,
-        revoked=stay.revoked,
-    )
+    return types_pb2.Stay(**stay_fields(stay))
 
 
 def ranges_of(visible: Visible | None) -> list[types_pb2.SeqRange]:
@@ -172,7 +182,7 @@ def group_of(group: Conversation, facts: Facts) -> group_control_pb2.Group:
         membership_version=facts.version,
         revision=facts.revision,
         generation=facts.generation,
-        member_count=facts.count,
+        member_count=facts.member_count,
         settings=settings_of(facts.policy),
         head_seq=facts.head,
         group_floor_seq=facts.floor,

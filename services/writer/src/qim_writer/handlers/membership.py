@@ -16,6 +16,7 @@ from qim_writer.commands.authorize import Authorization
 from qim_writer.commands.change_members import AdminChange, MemberChanges
 from qim_writer.commands.create_group import CreateGroup, create_group
 from qim_writer.commands.members import Members
+from qim_writer.domain.hints import CommitHints
 from qim_writer.domain.policy import Limits
 from qim_writer.handlers import convert
 from qim_writer.storage import MembershipStore
@@ -39,6 +40,7 @@ class GroupMembershipHandler(membership_pb2_grpc.GroupMembershipServicer):
         authorization: Authorization,
         limits: Limits,
         tasks: TaskKeeper,
+        hints: CommitHints | None,
     ) -> None:
         self._store = store
         self._changes = changes
@@ -46,6 +48,7 @@ class GroupMembershipHandler(membership_pb2_grpc.GroupMembershipServicer):
         self._authorization = authorization
         self._limits = limits
         self._tasks = tasks
+        self._hints = hints
 
     async def CreateGroup(  # noqa: N802
         self, request: membership_pb2.GroupCreateRequest, context: Context
@@ -53,7 +56,8 @@ class GroupMembershipHandler(membership_pb2_grpc.GroupMembershipServicer):
         """See the proto."""
         settings = convert.settings_from(request.settings)
         wanted = CreateGroup(request.request_id, request.group_id, request.member_user_ids, settings)
-        group, answer = await self._tasks.shield(create_group(self._store, self._limits, require_actor(), wanted))
+        creation = create_group(self._store, self._limits, require_actor(), wanted, self._hints)
+        group, answer = await self._tasks.shield(creation)
         return membership_pb2.GroupCreated(
             group_id=group.id, membership_version=answer.version, member_count=answer.count, time_ms=answer.time_ms
         )
@@ -110,7 +114,7 @@ class GroupMembershipHandler(membership_pb2_grpc.GroupMembershipServicer):
         return membership_pb2.FrozenDeliveryInput(
             conversation_id=conversation.id,
             membership_version=facts.version,
-            member_count=facts.count,
+            member_count=facts.member_count,
             generation=facts.generation,
         )
 

@@ -1,8 +1,8 @@
 #!lua
 -- A membership change: compare V, allocate J, open or close stays, V+1, record the control message (design.md
 -- invariants 2 and 5). The writer planned it on version and policy, and both are compared here, so that nothing it
--- decided can be stale. Costs O(people changed), never O(group
--- size).
+-- decided can be stale. The block of the change that makes a group big says BIG_BEGAN. Costs O(people changed), never
+-- O(group size).
 --
 -- KEYS   grpmeta, grpcur, grpstays, grpmem, grpchg, msgcseq, msgrec, msgctl, msgsnd:k, msgsnd:k+1, msgts, meta,
 --        dispatch, memlog, idem0, idem1, idem2
@@ -40,7 +40,7 @@ end
 if idem_too_old(tonumber(ARGV[3]), low, now) then return { TOO_OLD, '' } end
 
 local m = call('HMGET', grpmeta, 'version', 'revision', 'generation', 'policy', 'count', 'nord', 'cseq', 'prevb', 'ts',
-  'chgat')
+  'chgat', 'big')
 local version, revision, generation = tonumber(m[1]), tonumber(m[2]), tonumber(m[3])
 local ordinals = tonumber(m[6])
 if version ~= tonumber(ARGV[5]) or m[4] ~= ARGV[6] then return { CHANGED, '' } end
@@ -120,7 +120,8 @@ end
 local prev = head
 if tonumber(m[7]) == head then prev = tonumber(m[8]) end
 local audience, tail = tonumber(ARGV[12]), ARGV[11]
-local block = dispatch_block(BLOCK_MESSAGES, scope, tonumber(ARGV[14]), generation, made, revision + 1, prev, seq, 1)
+local flags = big_flags(tonumber(m[11]), tonumber(ARGV[14]))
+local block = dispatch_block(BLOCK_MESSAGES, scope, flags, generation, made, revision + 1, prev, seq, 1)
   .. dispatch_event(audience, tail)
 local time, passed = dispatch_append(dispatch, meta, block, now, tonumber(ARGV[18]))
 call('HSET', msgrec, seq, pack('>BBI6I6I6I4', 1, audience, made, time, prev, generation) .. tail)

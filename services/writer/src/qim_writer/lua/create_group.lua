@@ -1,5 +1,6 @@
 #!lua
--- Creates a group that does not exist (contract: create_group). Never adds a member to one that does.
+-- Creates a group that does not exist (contract: create_group). Never adds a member to one that does. The block of a
+-- group that is created big says BIG_BEGAN.
 --
 -- KEYS   grpmeta, grpcur, grpmem, meta, dispatch, memlog, idem0, idem1, idem2, retained, grplog
 -- ARGV   [1] idempotency field, [2] digest (8 bytes), [3] id time in ms (0: none), [4] scope (tenant u64 and
@@ -41,10 +42,11 @@ end
 call('HSET', grpcur, unpack(stays))
 call('ZADD', grpmem, unpack(members))
 call('XADD', memlog, '*', 'e', scope .. pack('>I2', count) .. table.concat(users))
-local created = dispatch_block(BLOCK_STATE, scope, tonumber(ARGV[7]), 0, 1, 1, 0, 0, 1) .. pack('>BI4', CREATED, 0)
+local created = dispatch_block(BLOCK_STATE, scope, big_flags(0, tonumber(ARGV[7])), 0, 1, 1, 0, 0, 1) .. pack('>BI4', CREATED, 0)
 local time = dispatch_append(KEYS[5], KEYS[4], created, now, tonumber(ARGV[8]))
-call('HSET', grpmeta, 'version', 1, 'revision', 1, 'generation', 0, 'count', count, 'policy', ARGV[6], 'floor', 0,
-  'nord', count, 'chglow', 1, 'prevb', 0, 'cseq', 0, 'big', ARGV[7], 'created', time, 'ts', 0)
+-- First the fields that every send reads: a small hash is searched from its beginning.
+call('HSET', grpmeta, 'version', 1, 'revision', 1, 'generation', 0, 'policy', ARGV[6], 'cseq', 0, 'prevb', 0,
+  'big', ARGV[7], 'ts', 0, 'count', count, 'floor', 0, 'nord', count, 'chglow', 1, 'created', time)
 log_change(KEYS[11], 1, CREATED, time, 1, 0, ARGV[10], ARGV[6])
 if ARGV[9] == '1' then call('SADD', KEYS[10], scope) end
 local answer = pack('>I6I6I4I2I6', 1, 0, count, count, time)

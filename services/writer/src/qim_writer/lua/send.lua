@@ -14,12 +14,13 @@
 --        expected version u48 (0: any), id time u48 (0: none)
 -- Returns one string: for each message in the order of the plan 23 bytes: status u8, seq u48, time u48, version u48,
 --        generation u32 (zero where refused; with MEMBERSHIP_CHANGED the version is the present one, with NEED_SEGMENT
---        the seq is the head)
+--        the seq is the head). Committed are those with the status 0 and 9; 9 (QUIET): the answer is that of an earlier
+--        send with this id, or the conversation is big
 -- Status codes: qim_writer/backends/redis/status.py
 -- @include clock
 -- @include idempotency
 -- @include dispatch
-local DENIED, FROZEN, CHANGED, REUSED, TOO_OLD, NEED_SEGMENT = 1, 2, 3, 4, 5, 6
+local DENIED, FROZEN, CHANGED, REUSED, TOO_OLD, NEED_SEGMENT, QUIET = 1, 2, 3, 4, 5, 6, 9
 local SEGMENT = 65536
 local RUN_MAX = 256
 local NAMES_PEER = 32768
@@ -29,14 +30,19 @@ local SAMPLE_MS = 3600000
 local unpack_at, pack = struct.unpack, struct.pack
 local byte, char, sub, concat = string.byte, string.char, string.sub, table.concat
 local call, floor = redis.call, math.floor
-local plan, retention = ARGV[1], tonumber(ARGV[2])
+-- As locals, because each is read several times a message.
+local keys, args = KEYS, ARGV
+local plan, retention = args[1], tonumber(args[2])
 local now = server_ms()
 local at, key, arg = 3, 1, 3
-local NOTHING = string.rep('\0', 22)
+local NOTHING, quiet = string.rep('\0', 22), char(QUIET)
 -- Of answer k the status stands at 2k - 1 and the 22 bytes after it at 2k.
 local out, out_n = {}, 0
 -- The same id twice in one call: the places of the second answer and of the first.
 local twins, firsts, twin_n = {}, {}, 0
+-- Of each id that was accepted the place of its answer, and of that the place of its digest in ARGV. The ids of
+-- different conversations never meet.
+local taken, digest_at = {}, {}
 -- Filled again for every bucket or run, so that no table is grown anew each time. Their lengths are kept beside them.
 local payload, records, entries, columns = {}, {}, {}, {}
 
@@ -50,31 +56,32 @@ local function create_direct(grpmeta, grpcur, grpmem, memlog, scope, people)
     call('HSET', grpcur, user, pack('>BBI3I6I6I6I6I6I6', 1, 1, i + 1, 0, 0, 0, 1, 0, 0))
     call('ZADD', grpmem, 0, sub(people, i * 18 + 17, i * 18 + 18) .. user)
   end
-  call('HSET', grpmeta, 'version', 1, 'revision', 1, 'generation', 0, 'count', count, 'policy', string.rep('\0', 37),
-    'floor', 0, 'nord', count, 'chglow', 1, 'prevb', 0, 'cseq', 0, 'big', 0, 'created', now, 'ts', 0)
+  -- In the order of create_group.lua.
+  call('HSET', grpmeta, 'version', 1, 'revision', 1, 'generation', 0, 'policy', string.rep('\0', 37), 'cseq', 0,
+    'prevb', 0, 'big', 0, 'ts', 0, 'count', count, 'floor', 0, 'nord', count, 'chglow', 1, 'created', now)
   call('XADD', memlog, '*', 'e', scope .. pack('>I2', count) .. concat(users))
   return dispatch_block(BLOCK_STATE, scope, 0, 0, 1, 1, 0, 0, 1) .. pack('>BI4', 1, 0)
 end
 
 local buckets = unpack_at('>I2', plan)
 for _ = 1, buckets do
-  local meta, dispatch, memlog, idem = KEYS[key], KEYS[key + 1], KEYS[key + 2], key + 3
+  local meta, dispatch, memlog, idem = keys[key], keys[key + 1], keys[key + 2], key + 3
   key = key + 6
-  local current, older, low, stamps = idem_open(meta, KEYS, idem, now)
+  local current, older, low, stamps = idem_open(meta, keys, idem, now)
   local runs = unpack_at('>I2', plan, at)
   at = at + 2
-  local payload_n, commits, commit_n, taken = 0, {}, 0, {}
+  local payload_n, commits, commit_n = 0, {}, 0
   for _ = 1, runs do
     local direct, n, nsenders, segment
     direct, n, nsenders, segment = unpack_at('>BI2I2I4', plan, at)
     at = at + 9
-    local grpmeta, grpcur, msgcseq, msgrec = KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]
-    local msgsnd, msgsnd_next, msgts = KEYS[key + 4], KEYS[key + 5], KEYS[key + 6]
+    local grpmeta, grpcur, msgcseq, msgrec = keys[key], keys[key + 1], keys[key + 2], keys[key + 3]
+    local msgsnd, msgsnd_next, msgts = keys[key + 4], keys[key + 5], keys[key + 6]
     key = key + 7
-    local scope, people, grpmem = ARGV[arg], nil, nil
+    local scope, people, grpmem = args[arg], nil, nil
     arg = arg + 1
     if direct == 1 then
-      grpmem, people = KEYS[key], ARGV[arg]
+      grpmem, people = keys[key], args[arg]
       key, arg = key + 1, arg + 1
     end
     local senders, fields = arg, arg + nsenders
@@ -82,12 +89,16 @@ for _ = 1, buckets do
     arg = tails + n
 
     local m = call('HMGET', grpmeta, 'version', 'revision', 'generation', 'policy', 'cseq', 'prevb', 'big', 'ts')
-    local stays = call('HMGET', grpcur, unpack(ARGV, senders, fields - 1))
-    local found = call('HMGET', current, unpack(ARGV, fields, digests - 1))
-    local found_older = older and call('HMGET', older, unpack(ARGV, fields, digests - 1))
+    local stays = call('HMGET', grpcur, unpack(args, senders, fields - 1))
+    local found = call('HMGET', current, unpack(args, fields, digests - 1))
+    local found_older = older and call('HMGET', older, unpack(args, fields, digests - 1))
     local version = tonumber(m[1])
     local frozen = version and byte(m[4]) == 1
-    local ordinals = {}
+    -- From each sender's stay what the column holds of a member; false for somebody else.
+    for s = 1, nsenders do
+      local stay = stays[s]
+      stays[s] = stay and byte(stay, 2) % 2 == 1 and sub(stay, 3, 5)
+    end
     local accepted, count = {}, 0
     local first_out, born = out_n, version
 
@@ -97,19 +108,14 @@ for _ = 1, buckets do
       local names_peer = sender >= NAMES_PEER
       if names_peer then sender = sender - NAMES_PEER end
       out_n = out_n + 1
-      local id = ARGV[fields + i - 1]
+      local id = args[fields + i - 1]
       local entry = found[i] or (found_older and found_older[i])
       local twin = taken[id]
-      local ordinal = ordinals[sender]
-      if ordinal == nil then
-        local stay = stays[sender]
-        ordinal = stay and byte(stay, 2) % 2 == 1 and sub(stay, 3, 5)
-        ordinals[sender] = ordinal
-      end
+      local ordinal = stays[sender]
       -- Only a send that names the peer creates a direct conversation; those after it in the run find it there.
       if not ordinal and not version and (names_peer or born) then
         for p = 0, #people / 18 - 1 do
-          if sub(people, p * 18 + 1, p * 18 + 16) == ARGV[senders + sender - 1] then
+          if sub(people, p * 18 + 1, p * 18 + 16) == args[senders + sender - 1] then
             ordinal = pack('>I3', p + 1)
           end
         end
@@ -117,15 +123,15 @@ for _ = 1, buckets do
       local status, rest = nil, NOTHING
       if entry then
         status = REUSED
-        if sub(entry, 1, 8) == ARGV[digests + i - 1] then
-          status, rest = 0, sub(entry, 9)
+        if sub(entry, 1, 8) == args[digests + i - 1] then
+          status, rest = QUIET, sub(entry, 9)
         end
       elseif twin then
         status = REUSED
-        if ARGV[twin[1]] == ARGV[digests + i - 1] then
-          status = 0
+        if args[digest_at[twin]] == args[digests + i - 1] then
+          status = QUIET
           twin_n = twin_n + 1
-          twins[twin_n], firsts[twin_n] = out_n, twin[2]
+          twins[twin_n], firsts[twin_n] = out_n, twin
         end
       elseif idem_too_old(id_ms, low, now) then
         status = TOO_OLD
@@ -138,7 +144,7 @@ for _ = 1, buckets do
       else
         count = count + 1
         accepted[count], columns[count] = i, ordinal
-        taken[id] = { digests + i - 1, out_n }
+        taken[id], digest_at[out_n] = out_n, digests + i - 1
         born = true
       end
       if status then
@@ -178,11 +184,11 @@ for _ = 1, buckets do
         payload[payload_n] = dispatch_block(BLOCK_MESSAGES, scope, tonumber(m[7]), tonumber(m[3]), version,
           tonumber(m[2]), prev, head + 1, count)
         for n = 1, count do
-          payload_n = dispatch_message(payload, payload_n, ARGV[tails + accepted[n] - 1])
+          payload_n = dispatch_message(payload, payload_n, args[tails + accepted[n] - 1])
         end
         commit_n = commit_n + 1
         commits[commit_n] = { accepted, head, prev, version, tonumber(m[3]), fields, digests, tails, msgrec,
-          first_out, msgts, grpmeta, tonumber(m[8]), count }
+          first_out, msgts, grpmeta, tonumber(m[8]), count, m[7] == '1' and quiet or '\0' }
       end
     end
   end
@@ -193,7 +199,7 @@ for _ = 1, buckets do
     for k = 1, commit_n do
       local c = commits[k]
       local accepted, head, prev, version, generation = c[1], c[2], c[3], c[4], c[5]
-      local fields, digests, tails, first_out, count = c[6], c[7], c[8], c[10], c[14]
+      local fields, digests, tails, first_out, count, status = c[6], c[7], c[8], c[10], c[14], c[15]
       local lead = pack('>BBI6I6', 1, 1, version, time)
       local rest = pack('>I6I6I4', time, version, generation)
       local generation_bytes = sub(rest, 13)
@@ -204,13 +210,13 @@ for _ = 1, buckets do
         local seq_bytes = pack('>I6', head + n)
         local answer = seq_bytes .. rest
         records[r + 1] = head + n
-        records[r + 2] = lead .. prev_bytes .. generation_bytes .. ARGV[tails + i - 1]
+        records[r + 2] = lead .. prev_bytes .. generation_bytes .. args[tails + i - 1]
         r = r + 2
-        entries[e + 1] = ARGV[fields + i - 1]
-        entries[e + 2] = ARGV[digests + i - 1] .. answer
+        entries[e + 1] = args[fields + i - 1]
+        entries[e + 2] = args[digests + i - 1] .. answer
         e = e + 2
         local o = 2 * (first_out + i)
-        out[o - 1], out[o] = '\0', answer
+        out[o - 1], out[o] = status, answer
         prev_bytes = seq_bytes
       end
       call('HSET', c[9], unpack(records, 1, r))

@@ -26,6 +26,7 @@ from qim_common.redis import Argument, Instance, NoScript
 from qim_common.telemetry.metrics import writer_metrics
 from qim_writer.backends.redis.status import Status, refusal
 from qim_writer.backends.redis.store import SEND, Place, RedisStore
+from qim_writer.domain.hints import CommitHints
 from qim_writer.storage import Send
 
 CALL_SENDS: Final = 256
@@ -45,6 +46,10 @@ _RUN: Final = struct.Struct(">BHHI")
 _MESSAGE: Final = struct.Struct(">HHIHI")
 _COUNT: Final = struct.Struct(">H")
 _LOW_32: Final = 0xFFFFFFFF
+_OK: Final = int(Status.OK)
+_COMMITTED: Final = (_OK, int(Status.QUIET))
+"""Plain numbers: each message is compared with them."""
+
 _NAMES_PEER: Final = 32_768
 
 _log = logging.getLogger(__name__)
@@ -119,9 +124,10 @@ class _Call:
 class GroupCommit:
     """The commit path of one instance. All methods belong to the event loop's thread."""
 
-    def __init__(self, store: RedisStore, instance: Instance) -> None:
+    def __init__(self, store: RedisStore, instance: Instance, hints: CommitHints | None) -> None:
         self._store = store
         self._instance = instance
+        self._hints = hints
         self._queue: deque[_Waiting] = deque()
         self._queued_bytes = 0
         self._number = 0
@@ -213,19 +219,24 @@ class GroupCommit:
     def _settle(self, call: _Call, reply: bytes) -> None:
         again: list[_Waiting] = []
         committed = 0
+        hints = self._hints
+        hinted: Place | None = None
         for waiting, answer in zip(call.answers_for, _ANSWER.iter_unpack(reply), strict=True):
             status, seq_high, seq_low, time_high, time_low, version_high, version_low, generation = answer
             send = waiting.send
-            if status == Status.OK:
+            if status in _COMMITTED:
                 seq = seq_high << 32 | seq_low
                 committed += 1
                 if seq >> 16 > waiting.place.segment:
                     waiting.place.saw_head(seq)
                     # Calls with the old hint come first: they may have to go again.
                     self._stalled = True
-                send.sink.committed(
-                    send.index, seq, time_high << 32 | time_low, version_high << 32 | version_low, generation
-                )
+                time_ms, version = time_high << 32 | time_low, version_high << 32 | version_low
+                send.sink.committed(send.index, seq, time_ms, version, generation)
+                # Once a run: what a call commits in one conversation has one time and one version.
+                if waiting.place is not hinted and status == _OK and hints is not None:
+                    hinted = waiting.place
+                    hints.sent(send.conversation.tenant, send.conversation.id, version, time_ms)
             elif status == Status.NEED_SEGMENT:
                 waiting.place.saw_head(seq_high << 32 | seq_low)
                 again.append(waiting)
@@ -261,11 +272,11 @@ class GroupCommit:
 
 
 class RedisCommitLog:
-    """The commit path over all instances."""
+    """The commit path over all instances. `hints` hears of every run that was committed; None: there is no lane."""
 
-    def __init__(self, store: RedisStore) -> None:
+    def __init__(self, store: RedisStore, hints: CommitHints | None = None) -> None:
         self._store = store
-        self._commits = tuple(GroupCommit(store, instance) for instance in store.instances)
+        self._commits = tuple(GroupCommit(store, instance, hints) for instance in store.instances)
         writer_metrics().commit_waiting.set_function(lambda: sum(commit.waiting for commit in self._commits))
 
     def submit(self, sends: Sequence[Send]) -> None:

@@ -6,6 +6,7 @@ import struct
 from typing import Any, Final
 
 from qim_common.errors import IdempotencyKeyReused
+from qim_common.idempotency import IdempotencyKey
 from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.keys import sender_segment
 from qim_common.records import StateChange
@@ -21,7 +22,7 @@ from qim_writer.backends.redis.store import (
     RedisStore,
 )
 from qim_writer.domain.policy import Policy, PolicyChange
-from qim_writer.storage import AgeCut, Conversation, GroupSnapshot, IdempotencyKey, StateRecord
+from qim_writer.storage import AgeCut, Conversation, GroupSnapshot, StateRecord
 
 _SNAPSHOT: Final = struct.Struct(">6s6sI6s6sI6s")
 _RECORD: Final = struct.Struct(">B6s6s6sB")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import struct
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
@@ -12,7 +14,9 @@ from qim_common.errors import (
     MembershipVersionExpired,
     PermissionDenied,
 )
+from qim_common.idempotency import IdempotencyKey
 from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId
+from qim_common.records import unpack_record
 from qim_common.redis import Argument
 from qim_writer.backends.redis.status import Status, refusal
 from qim_writer.backends.redis.store import (
@@ -34,14 +38,15 @@ from qim_writer.storage import (
     Changes,
     Conversation,
     Facts,
-    IdempotencyKey,
+    Look,
     MembersPage,
     PlanFacts,
     maker_of_user,
 )
 
 PAGE: Final = 1_000
-FACTS_PER_CALL: Final = 100
+LOOKS_PER_CALL: Final = 50
+"""Each with a record, which may be 64 KiB."""
 _CHANGES_PER_READ: Final = 100
 """As in members_page.lua: at 1,000 people a change, 1.6 MB."""
 _ANSWER: Final = struct.Struct(">6s6sIH6s")
@@ -69,24 +74,33 @@ def _change(entry: list[Any]) -> Change:
 
 def _facts(row: list[Any]) -> Facts | None:
     version, revision, generation, policy, count, floor, created, concerned, before, *rest = row
-    removed, removed_ms, current, older, head = rest
     if version is None:
         return None
+    removed, removed_ms, big, current, older, head, *_ = rest
     head = int(head or 0)
     newest = int(before) if int(concerned) == head else head
     return Facts(
         version=int(version),
         revision=int(revision),
         generation=int(generation),
-        policy=Policy.unpack(policy),
-        count=int(count),
+        packed_policy=policy,
+        member_count=int(count),
         floor=int(floor),
         created_ms=int(created),
         head=head,
         newest_broadcast=newest,
         newest_broadcast_ms=int(removed_ms) if int(removed or 0) == newest > 0 else None,
         person=None if current is None else unpack_person(current, older),
+        big=big == b"1",
     )
+
+
+def _look(row: list[Any]) -> Look | None:
+    facts = _facts(row)
+    if facts is None:
+        return None
+    record = row[-1]
+    return Look(facts, None if record is None else unpack_record(facts.head, record))
 
 
 class RedisMembershipStore:
@@ -192,26 +206,29 @@ class RedisMembershipStore:
     async def facts(self, conversation: Conversation, user: UserId) -> Facts | None:
         """See the Protocol."""
         place = self._store.place(conversation.tenant, conversation.id)
-        (row,) = await self._store.run(place.instance, CONVERSATION_FACTS, _facts_keys(place), (user,))
+        (row,) = await self._store.run(place.instance, CONVERSATION_FACTS, place.keys_of_look()[:-1], (user,))
         return _facts(row)
 
-    async def facts_of_many(
-        self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
-    ) -> list[Facts | None]:
-        """See the Protocol."""
-        found: list[Facts | None] = [None] * len(conversations)
-        by_instance: dict[int, list[int]] = {}
-        places = [self._store.place(tenant, conversation) for conversation in conversations]
-        for index, place in enumerate(places):
-            by_instance.setdefault(place.instance, []).append(index)
-        for instance, indexes in by_instance.items():
-            for start in range(0, len(indexes), FACTS_PER_CALL):
-                part = indexes[start : start + FACTS_PER_CALL]
-                keys = [key for index in part for key in _facts_keys(places[index])]
-                rows = await self._store.run(instance, CONVERSATION_FACTS, keys, (user,) * len(part))
-                for index, row in zip(part, rows, strict=True):
-                    found[index] = _facts(row)
+    async def looks(self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]) -> list[Look | None]:
+        """See the Protocol. One call at a time an instance, so that it serves others in between."""
+        found: list[Look | None] = [None] * len(conversations)
+        by_instance: dict[int, list[tuple[int, Place]]] = {}
+        for index, conversation in enumerate(conversations):
+            place = self._store.place(tenant, conversation)
+            by_instance.setdefault(place.instance, []).append((index, place))
+        most = max(map(len, by_instance.values()), default=0)
+        for start in range(0, most, LOOKS_PER_CALL):
+            parts = [asked[start : start + LOOKS_PER_CALL] for asked in by_instance.values() if len(asked) > start]
+            replies = await asyncio.gather(*map(functools.partial(self._submit_looks, user), parts))
+            for part, rows in zip(parts, replies, strict=True):
+                for (index, _), row in zip(part, rows, strict=True):
+                    found[index] = _look(row)
         return found
+
+    def _submit_looks(self, user: UserId, part: Sequence[tuple[int, Place]]) -> asyncio.Future[Any]:
+        """One call for conversations of one instance."""
+        keys = [key for _, place in part for key in place.keys_of_look()]
+        return self._store.submit(part[0][1].instance, CONVERSATION_FACTS, keys, (user,) * len(part))
 
     async def members_page(self, group: Conversation, after: bytes, limit: int) -> MembersPage | None:
         """See the Protocol."""
@@ -290,11 +307,6 @@ def _check_version(present: bytes | None, low: bytes, version: int) -> None:
         raise InvalidArgument("membership_version", "must be from 1 to the group's present version")
     if version < int(low):
         raise MembershipVersionExpired
-
-
-def _facts_keys(place: Place) -> tuple[str, ...]:
-    k = place.keys
-    return (k.grpmeta, k.grpcur, k.grpstays, k.msgcseq)
 
 
 def _page_keys(place: Place) -> tuple[str, ...]:

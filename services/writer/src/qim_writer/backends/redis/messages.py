@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import struct
 from collections.abc import Sequence
 from typing import Final
@@ -69,6 +70,20 @@ class RedisMessageStore:
             for seq, version, audience, _ in map(_CONTROL.unpack, members)
         ]
 
+    async def controls(self, tenant: TenantId, spans: Sequence[tuple[ConversationId, int, int]]) -> list[int]:
+        """See the Protocol. One pipeline an instance."""
+        counts = [0] * len(spans)
+        by_instance: dict[int, list[tuple[int, tuple[Argument, ...]]]] = {}
+        for index, (conversation, first, last) in enumerate(spans):
+            place = self._store.place(tenant, conversation)
+            command = ("ZCOUNT", place.keys.msgctl, first, last)
+            by_instance.setdefault(place.instance, []).append((index, command))
+        for instance, asked in by_instance.items():
+            replies = checked(await self._store.instances[instance].pipeline([command for _, command in asked]))
+            for (index, _), count in zip(asked, replies, strict=True):
+                counts[index] = count
+        return counts
+
     async def event(self, conversation: Conversation, seq: int) -> Event | None:
         """See the Protocol."""
         place = self._store.place(conversation.tenant, conversation.id)
@@ -107,6 +122,8 @@ class RedisMessageStore:
         calls: dict[int, list[_Stretches]] = {}
         filling: dict[int, _Stretches] = {}
         for index, (conversation, span, ordinal) in enumerate(spans):
+            if span.lower >= span.upper:
+                continue
             place = self._store.place(tenant, conversation)
             first = span.lower + 1
             while first <= span.upper:
@@ -119,19 +136,16 @@ class RedisMessageStore:
                 last = min(span.upper, (segment + 1) * SENDER_SEGMENT, first + room - 1)
                 stretches.add(index, (place.keys.msgctl, place.keys.msgsnd(segment)), (first, last, ordinal))
                 first = last + 1
-        for skipped in await asyncio.gather(*(self._count(of_instance) for of_instance in calls.values())):
-            for index, count in skipped:
-                before = counts[index]
-                counts[index] = None if before is None or count < 0 else before - count
+        for at_once in itertools.zip_longest(*calls.values()):
+            asked = [stretches for stretches in at_once if stretches is not None]
+            replies = await asyncio.gather(
+                *(self._store.submit(call.instance, COUNT_UNREAD, call.keys, call.args) for call in asked)
+            )
+            for stretches, skipped in zip(asked, replies, strict=True):
+                for index, count in zip(stretches.indexes, skipped, strict=True):
+                    before = counts[index]
+                    counts[index] = None if before is None or count < 0 else before - count
         return counts
-
-    async def _count(self, calls: Sequence[_Stretches]) -> list[tuple[int, int]]:
-        """What does not count, by the index of its span."""
-        found: list[tuple[int, int]] = []
-        for call in calls:
-            skipped = await self._store.run(call.instance, COUNT_UNREAD, call.keys, call.args)
-            found += zip(call.indexes, skipped, strict=True)
-        return found
 
 
 class _Stretches:

@@ -29,6 +29,9 @@ class Status(IntEnum):
     NEED_SEGMENT = 6
     EXISTS = 7
     NOT_MEMBER = 8
+    QUIET = 9
+    """A send is committed, and the low-latency lane has nothing to do for it: it was committed before, or the
+    conversation is big (storage.md, "Session")."""
 
 
 REFUSALS: Mapping[Status, type[QimError]] = {

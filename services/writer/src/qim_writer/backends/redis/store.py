@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Sequence
 from typing import Any
 
 from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.keys import SENDER_SEGMENT, BucketKeys, ConversationKeys
-from qim_common.redis import Argument, Instance, Script, load_script, run
+from qim_common.redis import Argument, Instance, Script, load_script, run, submit
 from qim_common.topology import Topology
 
 _KEPT_CONVERSATIONS = 200_000
@@ -52,7 +53,17 @@ class Place:
     the group commit that are on their way carry the hint of sends, so nobody else may move it.
     """
 
-    __slots__ = ("bucket", "change_segment", "instance", "keys", "scope", "segment", "send_keys", "send_segment")
+    __slots__ = (
+        "bucket",
+        "change_segment",
+        "instance",
+        "keys",
+        "look_keys",
+        "scope",
+        "segment",
+        "send_keys",
+        "send_segment",
+    )
 
     def __init__(self, tenant: TenantId, conversation: ConversationId, topology: Topology) -> None:
         self.bucket = topology.conversation_bucket(tenant, conversation)
@@ -63,6 +74,7 @@ class Place:
         self.change_segment = 0
         self.send_segment = -1
         self.send_keys: tuple[str, ...] = ()
+        self.look_keys: tuple[str, ...] = ()
 
     def saw_head(self, head: int) -> None:
         """Take note of the newest seq; what the next message needs follows from it. For the group commit only."""
@@ -79,6 +91,13 @@ class Place:
             self.send_segment = s
             self.send_keys = (k.grpmeta, k.grpcur, k.msgcseq, k.msgrec, k.msgsnd(s), k.msgsnd(s + 1), k.msgts)
         return self.send_keys
+
+    def keys_of_look(self) -> tuple[str, ...]:
+        """The keys of `conversation_facts.lua` with the record at the head."""
+        if not self.look_keys:
+            k = self.keys
+            self.look_keys = (k.grpmeta, k.grpcur, k.grpstays, k.msgcseq, k.msgrec)
+        return self.look_keys
 
 
 class RedisStore:
@@ -103,6 +122,12 @@ class RedisStore:
     def shard(self, tenant: TenantId, user: UserId) -> bytes:
         """A person's mailbox shard, u16be."""
         return _SHARD.pack(self.topology.person_bucket(tenant, user))
+
+    def submit(
+        self, instance: int, script: Script, keys: Sequence[Argument], args: Sequence[Argument]
+    ) -> asyncio.Future[Any]:
+        """Writes one script call now; the future reply fails as `run` does."""
+        return submit(self.instances[instance], script, keys, args)
 
     async def run(self, instance: int, script: Script, keys: Sequence[Argument], args: Sequence[Argument]) -> Any:
         """One script call. Raises BackendUnavailable, also when the outcome is unknown."""

@@ -5,9 +5,19 @@ local INLINE_MAX_BYTES = 4096
 local NOT_INLINED = 4294967295
 local EVENT_NOT_INLINED = 4294967294
 
+-- The flags of a block.
+local BIG = 1
+local BIG_BEGAN = 2
+
+-- The flags of a change that leaves a group big or not (0 or 1), where before it was that or not.
+local function big_flags(before, after)
+  if after == 1 and before == 0 then return BIG + BIG_BEGAN end
+  return after * BIG
+end
+
 -- scope: tenant u64 and conversation, 24 bytes.
-local function dispatch_block(kind, scope, big, generation, version, revision, prev, first, count)
-  return struct.pack('>Bc24BI4I6I6I6I6I2', kind, scope, big, generation, version, revision, prev, first, count)
+local function dispatch_block(kind, scope, flags, generation, version, revision, prev, first, count)
+  return struct.pack('>Bc24BI4I6I6I6I6I2', kind, scope, flags, generation, version, revision, prev, first, count)
 end
 
 -- A membership event as an item.
@@ -18,12 +28,19 @@ end
 
 -- An ordinary message as parts behind the n parts of a payload, so that its tail is not copied once more. Returns how
 -- many parts there are now.
+local ITEM_HEADS = {} -- by the length that they tell: most messages of a call have the lengths of others
 local function dispatch_message(parts, n, tail)
-  if #tail > INLINE_MAX_BYTES then
-    parts[n + 1] = struct.pack('>BI4', 1, NOT_INLINED)
-    return n + 1
+  local length = #tail
+  local inlined = length <= INLINE_MAX_BYTES
+  if not inlined then length = NOT_INLINED end
+  local head = ITEM_HEADS[length]
+  if not head then
+    head = struct.pack('>BI4', 1, length)
+    ITEM_HEADS[length] = head
   end
-  parts[n + 1], parts[n + 2] = struct.pack('>BI4', 1, #tail), tail
+  parts[n + 1] = head
+  if not inlined then return n + 1 end
+  parts[n + 2] = tail
   return n + 2
 end
 
@@ -50,11 +67,11 @@ local function dispatch_append(stream, meta, payload, now, retention, stamps)
   else
     id = redis.call('XADD', stream, '*', 'e', payload)
   end
-  local time, count = string.match(id, '^(%d+)-(%d+)$')
+  local time = tonumber(string.match(id, '^%d+'))
   local b = tonumber(db or 0)
   local age, behind = stamp_age(tonumber(ds or 0), b, now)
   if age * DISPATCH_STEPS >= retention then
-    local marks = (redis.call('HGET', meta, 'dm') or '') .. struct.pack('>I6I6', tonumber(time), tonumber(count))
+    local marks = (redis.call('HGET', meta, 'dm') or '') .. struct.pack('>I6I6', time, tonumber(string.match(id, '%d+$')))
     if #marks > DISPATCH_STEPS * 12 then
       redis.call('HSET', meta, 'dlow', string.format('%.0f-%.0f', struct.unpack('>I6I6', marks)))
       marks = string.sub(marks, 13)
@@ -63,5 +80,5 @@ local function dispatch_append(stream, meta, payload, now, retention, stamps)
   elseif behind ~= b then
     redis.call('HSET', meta, 'db', behind)
   end
-  return tonumber(time), tonumber(dlow and string.match(dlow, '^%d+') or 0)
+  return time, tonumber(dlow and string.match(dlow, '^%d+') or 0)
 end
