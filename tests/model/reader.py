@@ -14,11 +14,11 @@ from typing import TypeVar
 from tests.model.sights import DENIED, Sight, told_entry, told_stay
 from tests.model.world import SECONDS, World
 
-from qim_client import answers, values
+from qim_client import Attached, Delivered, Detached, Subscription, actor, answers, values
 from qim_client.actor import MAX_PAGE, ActorClient
 from qim_client.values import Direction, Message
 from qim_common.errors import QimError
-from qim_common.ids import ConversationId, UserId
+from qim_common.ids import ConversationId, DeviceId, UserId, uuid7
 
 Answer = TypeVar("Answer")
 
@@ -145,6 +145,16 @@ class Reader:
         else:
             self._compare_entry(entry)
 
+    async def flagged(self) -> None:
+        """SetConversationFlags, which answers the entry; what it sets is taken back."""
+        for muted in (True, False):
+            entry = await outcome(self._client.set_conversation_flags(self.conversation, muted=muted))
+            if isinstance(entry, str):
+                assert (entry, self.sight.state) == (DENIED, "ABSENT")
+            else:
+                assert entry.muted is muted
+                self._compare_entry(entry)
+
     async def follow_up(self) -> None:
         """What follows the dispatch log: first the entry has to be there."""
         await self.listed()
@@ -169,6 +179,24 @@ class Reader:
         assert [item.cursor.seq for item in entries] == sorted(item.cursor.seq for item in entries)
         if messages and messages[-1].seq == self.sight.delivered[-1]:
             assert self._activity == messages[-1].time_ms
+
+    async def live(self, subscription: Subscription) -> None:
+        """Subscribe, on a device that has nothing yet; nobody else is attached."""
+        device = DeviceId(uuid7())
+        attachment = await subscription.attach(actor(self._client.actor.tenant, self.sight.who, device))
+        entries: list[answers.MailboxEntry] = []
+        async with asyncio.timeout(SECONDS):
+            async for event in subscription:
+                if isinstance(event, Attached):
+                    break
+                if isinstance(event, Delivered) and event.conversation == self.conversation:
+                    entries.append(event.entry)
+            await attachment.detach()
+            while not isinstance(await anext(subscription), Detached):
+                pass
+        messages = [item.message for item in entries if item.message is not None]
+        self.compare_delivered(messages, [item.withheld for item in entries if item.withheld is not None])
+        assert [item.cursor.seq for item in entries] == sorted(item.cursor.seq for item in entries)
 
     def compare_delivered(self, messages: Sequence[Message], withheld: Iterable[values.SeqRange]) -> None:
         """What a mailbox holds: every delivered seq, with its body exactly where it is due."""

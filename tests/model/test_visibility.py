@@ -104,6 +104,11 @@ async def test_get_conversation_shows_the_newest_visible_message(world: World, s
         await reader.entry()
 
 
+async def test_set_conversation_flags_shows_the_newest_visible_message(world: World, story: Lane) -> None:
+    for reader in readers(world, story):
+        await reader.flagged()
+
+
 async def test_get_total_unread_counts_only_what_counts(world: World, story: Lane) -> None:
     for who in story.people:
         await compare_list(world, who, {story.group: expected_sight(story.model, who)})
@@ -113,6 +118,12 @@ async def test_pull_mailbox_withholds_what_is_not_visible(world: World, story: L
     for reader in readers(world, story):
         await reader.listed()
         await reader.mailbox()
+
+
+async def test_subscribe_withholds_what_is_not_visible(world: World, story: Lane) -> None:
+    async with world.gateway.subscribe() as subscription:
+        for reader in readers(world, story):
+            await reader.live(subscription)
 
 
 async def test_explain_visibility_decides_as_the_history_does(world: World, story: Lane) -> None:
@@ -150,10 +161,11 @@ async def test_conversation_states_show_the_newest_visible_message(world: World,
         sight = expected_sight(story.model, who)
         answer = await world.internal.ConversationStates(queries(story, sight), timeout=SECONDS)
         (state,) = answer.states
-        assert (state.head_seq, state.unread_count) == (sight.head_seen, sight.unread)
-        assert state.HasField("preview") == bool(sight.head_seen)
+        entry = state.entry
+        assert (entry.head_seq, entry.unread_count) == (sight.head_seen, sight.unread)
+        assert entry.HasField("preview") == bool(sight.head_seen)
         if sight.head_seen:
-            preview = convert.message(state.preview)
+            preview = convert.message(entry.preview)
             assert (preview.seq, told_entry(preview)) == (sight.head_seen, sight.line[sight.head_seen])
 
 

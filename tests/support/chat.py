@@ -20,6 +20,7 @@ from qim_writer.commands.create_group import CreateGroup, create_group
 from qim_writer.commands.history import Direction, History
 from qim_writer.commands.members import Members
 from qim_writer.commands.send import prepare_send
+from qim_writer.domain.hints import CommitHints
 from qim_writer.domain.policy import GroupSettings, LeaverHistory, Limits
 from qim_writer.domain.stays import Stay
 from qim_writer.storage import ChangeAnswer, CommitLog, Conversation, MembershipStore, MessageStore, Send
@@ -102,12 +103,20 @@ class Outcomes:
 class Chat:
     """People, groups and messages of one tenant on one backend."""
 
-    def __init__(self, stores: Stores, *, limits: Limits | None = None, tenant: TenantId = TENANT) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        *,
+        limits: Limits | None = None,
+        tenant: TenantId = TENANT,
+        hints: CommitHints | None = None,
+    ) -> None:
         self.stores = stores
+        self.hints = hints
         self.limits = limits or Limits()
         self.tenant = tenant
         self.operator = Principal(PrincipalKind.OPERATOR, "ops", tenant, None)
-        self.changes = MemberChanges(stores.membership, self.limits)
+        self.changes = MemberChanges(stores.membership, self.limits, hints=hints)
         self.authorization = Authorization(stores.membership)
         self.history = History(stores.membership, stores.messages)
         with tempfile.TemporaryDirectory() as folder:
@@ -146,7 +155,8 @@ class Chat:
         """CreateGroup with its answer."""
         wanted = settings or GroupSettings(**{"member_limit": self.limits.member_limit, **named})
         request = CreateGroup(request_id or uuid7(), group_id, invited, wanted)
-        group, answer = await create_group(self.stores.membership, self.limits, acting(owner, self.tenant), request)
+        actor = acting(owner, self.tenant)
+        group, answer = await create_group(self.stores.membership, self.limits, actor, request, self.hints)
         return group.id, answer
 
     async def add(self, group: bytes, *people: UserId, request_id: bytes = b"", owner: bytes = b"") -> ChangeAnswer:

@@ -6,7 +6,16 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId, control_body, group_conversation_id
-from qim_common.records import EVENT_NOT_INLINED, NOT_INLINED, Audience, BlockKind, RecordType, StateChange, pack_tail
+from qim_common.records import (
+    EVENT_NOT_INLINED,
+    NOT_INLINED,
+    Audience,
+    BlockFlags,
+    BlockKind,
+    RecordType,
+    StateChange,
+    pack_tail,
+)
 
 TENANT = TenantId(7)
 _DEVICE = bytes([9]) * 16
@@ -43,6 +52,7 @@ def messages(
     items: Sequence[tuple[Audience, bytes | RecordType]],
     *,
     tenant: TenantId = TENANT,
+    flags: BlockFlags = BlockFlags.NONE,
 ) -> bytes:
     """A block of messages at one version; a type in place of a tail is one that was too large to be inlined."""
     packed = b"".join(
@@ -51,19 +61,32 @@ def messages(
         else struct.pack(">BI", audience, NOT_INLINED if tail is RecordType.ORDINARY else EVENT_NOT_INLINED)
         for audience, tail in items
     )
-    return _head(BlockKind.MESSAGES, tenant, conversation, version, first_seq, len(items)) + packed
+    return _head(BlockKind.MESSAGES, tenant, conversation, flags, version, first_seq, len(items)) + packed
 
 
-def state(conversation: ConversationId, change: StateChange, *, version: int = 1, tenant: TenantId = TENANT) -> bytes:
+def state(
+    conversation: ConversationId,
+    change: StateChange,
+    *,
+    version: int = 1,
+    tenant: TenantId = TENANT,
+    flags: BlockFlags = BlockFlags.NONE,
+) -> bytes:
     """A state block without a payload."""
-    return _head(BlockKind.STATE, tenant, conversation, version, 0, 1) + struct.pack(">BI", change, 0)
+    return _head(BlockKind.STATE, tenant, conversation, flags, version, 0, 1) + struct.pack(">BI", change, 0)
 
 
 def _head(
-    kind: BlockKind, tenant: TenantId, conversation: ConversationId, version: int, first_seq: int, count: int
+    kind: BlockKind,
+    tenant: TenantId,
+    conversation: ConversationId,
+    flags: BlockFlags,
+    version: int,
+    first_seq: int,
+    count: int,
 ) -> bytes:
     nothing = bytes(6)
-    head = struct.pack(">BQ16sBI", kind, tenant, conversation, 0, 0)
+    head = struct.pack(">BQ16sBI", kind, tenant, conversation, flags, 0)
     return (
         head + version.to_bytes(6, "big") + nothing + nothing + first_seq.to_bytes(6, "big") + struct.pack(">H", count)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from concurrent import futures
 
 import grpc
@@ -31,7 +32,7 @@ def main() -> None:
     server.start()
     print(f"serving as process {os.getpid()}", flush=True)
     while not ended[0]:
-        signal.pause()
+        time.sleep(0.05)  # the kernel may give a signal to a thread of gRPC, which wakes no pause() of this one
     server.stop(grace=None)
 
 

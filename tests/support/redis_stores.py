@@ -19,6 +19,7 @@ from qim_writer.backends.redis.group_commit import RedisCommitLog
 from qim_writer.backends.redis.membership import RedisMembershipStore
 from qim_writer.backends.redis.messages import RedisMessageStore
 from qim_writer.backends.redis.store import SCRIPTS, RedisStore
+from qim_writer.domain.hints import CommitHints
 
 RETENTION_MS = 24 * 3_600_000
 
@@ -79,7 +80,11 @@ class RedisStores(Stores):
 
 @asynccontextmanager
 async def redis_stores(
-    server: ValkeyServer, *, buckets: int = 256, retention_ms: int = RETENTION_MS
+    server: ValkeyServer,
+    *,
+    buckets: int = 256,
+    retention_ms: int = RETENTION_MS,
+    hints: CommitHints | None = None,
 ) -> AsyncIterator[RedisStores]:
     """Stores on one server, as `qim_writer.main` puts them together; their connection ends with the context."""
     instance = Instance(server.address, name="test", instance_position=0)
@@ -88,6 +93,8 @@ async def redis_stores(
     try:
         topology = Topology((server.address,), buckets, "tests")
         store = RedisStore([instance], topology, retention_ms=retention_ms)
-        yield RedisStores(RedisMembershipStore(store), RedisMessageStore(store), RedisCommitLog(store), buckets, store)
+        yield RedisStores(
+            RedisMembershipStore(store), RedisMessageStore(store), RedisCommitLog(store, hints), buckets, store
+        )
     finally:
         await instance.close()

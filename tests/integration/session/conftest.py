@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import pytest_asyncio
@@ -12,17 +13,21 @@ from tests.support.dispatch import TENANT
 
 from qim_common.errors import BackendUnavailable, MembershipVersionExpired
 from qim_common.ids import ConversationId, TenantId, UserId
-from qim_common.keys import BucketKeys
+from qim_common.keys import BucketKeys, PersonKeys
 from qim_common.redis import Instance, Role, verify_topology
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_common.topology import Topology
 from qim_devkit.valkey import ValkeyServer
 from qim_session.backends.redis_dispatch import RedisDispatchLog
+from qim_session.backends.redis_memlog import RedisMemberLog
 from qim_session.backends.redis_people import RedisPeople
 from qim_session.backends.redis_projection import RedisProjectionStore
 from qim_session.commands.audience import Audiences
 from qim_session.commands.consume import DispatchConsumer
+from qim_session.commands.memlog import MemlogRegistrar
+from qim_session.commands.progress import ProgressReader
 from qim_session.commands.projection import Projector
+from qim_session.commands.projection_lane import ProjectionLane
 from qim_session.domain.membership import MembersCache, MembershipChange
 
 BUCKETS = 8
@@ -74,14 +79,25 @@ class Store:
     members: KnownMembers
     metrics: SessionMetrics
 
-    def consumer(self) -> DispatchConsumer:
-        """A new consumer of all partitions, as another process would have it."""
-        return DispatchConsumer(
-            RedisDispatchLog(self.dispatch, self.topology.buckets_of(0)),
+    def consumer(self, dispatch: Instance | None = None) -> DispatchConsumer:
+        """A new consumer as another process would have it, on a connection of its own where there are several."""
+        lane = ProjectionLane(
             Projector([self.projection], self.topology),
             Audiences(self.members, MembersCache(10_000), self.metrics),
+            self.memlog(),
             self.metrics,
         )
+        log = RedisDispatchLog(dispatch or self.dispatch, self.topology.buckets_of(0))
+        return DispatchConsumer(log, lane, self.metrics)
+
+    def memlog(self) -> MemlogRegistrar:
+        """A new registrar of the membership logs."""
+        log = RedisMemberLog(self.instance, self.topology.buckets_of(0))
+        return MemlogRegistrar(log, self.people, self.metrics)
+
+    def progress(self) -> ProgressReader:
+        """A new reader of the stored progress, as another replica would have it."""
+        return ProgressReader([self.projection], self.topology.buckets_of(0))
 
     def partition(self, conversation: ConversationId) -> int:
         """The bucket of a conversation."""
@@ -93,10 +109,32 @@ class Store:
         entry_id: bytes = await self.instance.call("XADD", key, at, "e", b"".join(blocks))
         return entry_id.decode()
 
+    async def put_into(self, conversation: ConversationId, people: Sequence[UserId], *, at: str = "*") -> str:
+        """Write one entry of the membership log, as the writer's scripts do; returns its id."""
+        key = BucketKeys(self.partition(conversation)).memlog
+        entry = struct.pack(">Q16sH", TENANT, conversation, len(people)) + b"".join(people)
+        entry_id: bytes = await self.instance.call("XADD", key, at, "e", entry)
+        return entry_id.decode()
+
+    async def registered(self, user: UserId) -> dict[ConversationId, int]:
+        """What the authority holds of a person: conversation to first_seen_at."""
+        keys = PersonKeys(TENANT, user, self.topology.person_bucket(TENANT, user))
+        flat = await self.instance.call("HGETALL", keys.authority)
+        return {
+            ConversationId(conversation): int.from_bytes(row[1:9], "big")
+            for conversation, row in zip(flat[::2], flat[1::2], strict=True)
+        }
+
+    async def big(self, user: UserId) -> set[ConversationId]:
+        """The conversations that were big while the person was in them."""
+        keys = PersonKeys(TENANT, user, self.topology.person_bucket(TENANT, user))
+        return set(map(ConversationId, await self.instance.call("SMEMBERS", keys.bigconvs)))
+
     async def listed(self, user: UserId) -> dict[ConversationId, int]:
-        """A person's list: conversation to time."""
-        rows = await self.people.page(TENANT, user, below=None, above=None, limit=1000)
-        return {row.conversation: row.time_ms for row in rows}
+        """A person's projected list: conversation to time."""
+        keys = PersonKeys(TENANT, user, self.topology.person_bucket(TENANT, user))
+        flat = await self.instance.call("ZRANGE", keys.convs, 0, -1, "WITHSCORES")
+        return {ConversationId(member): int(float(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)}
 
 
 async def open_store(server: ValkeyServer) -> Store:
@@ -142,13 +180,14 @@ async def own_store(valkey: ValkeyServer) -> AsyncIterator[Store]:
 
 
 class Running:
-    """A consumer at work; leaving the context ends it."""
+    """A consumer at work on all partitions; leaving the context ends it."""
 
     def __init__(self, consumer: DispatchConsumer) -> None:
         self._consumer = consumer
 
     async def __aenter__(self) -> DispatchConsumer:
-        await self._consumer.locate()
+        await self._consumer.check_start()
+        self._consumer.hold(range(BUCKETS))
         self._task = asyncio.create_task(self._consumer.run())
         return self._consumer
 

@@ -13,10 +13,13 @@ from qim_common.records import Audience, RecordType, StateChange
 from qim_common.redis import Instance
 from qim_common.topology import Topology
 from qim_session.backends.redis_dispatch import RedisDispatchLog
+from qim_session.backends.redis_memlog import RedisMemberLog
 from qim_session.backends.redis_projection import RedisProjectionStore
 from qim_session.commands.audience import Audiences
-from qim_session.commands.consume import DispatchConsumer, DispatchLogRefused, progress_of
+from qim_session.commands.consume import DispatchConsumer, DispatchLogRefused
+from qim_session.commands.memlog import MemlogRegistrar
 from qim_session.commands.projection import Projector
+from qim_session.commands.projection_lane import ProjectionLane
 from qim_session.domain.membership import MembersCache, MembershipChange
 from qim_session.domain.position import Checkpoint, Position
 from qim_session.storage import CheckpointStep
@@ -85,9 +88,13 @@ async def test_what_was_consumed_is_not_consumed_again_after_a_restart(store: St
     store.members.versions[HIKERS, 1] = {ANA}
     last = await store.append(HIKERS, messages(HIKERS, 1, 1, [ordinary(ANA)]))
     await consume_all(store)
-    again = store.consumer()
-    await again.locate()
-    assert str(again.positions[store.partition(HIKERS)]) == last
+    async with Running(store.consumer()) as again:
+
+        async def located() -> bool:
+            return store.partition(HIKERS) in again.positions
+
+        await until(located)
+        assert str(again.positions[store.partition(HIKERS)]) == last
     assert (await store.projection.pending(10))[1] == 1
 
 
@@ -131,8 +138,10 @@ async def test_the_lowest_progress_waits_for_a_partition_that_waits(store: Store
     store.members.versions[HIKERS, 1] = {ANA}
     consumer = store.consumer()
 
+    progress = store.progress()
+
     async def went_on(before: int) -> bool:
-        return progress_of([consumer]).settled_ms > before
+        return (await progress.read()).settled_ms > before
 
     async with Running(consumer):
         await until(lambda: went_on(0))
@@ -141,11 +150,11 @@ async def test_the_lowest_progress_waits_for_a_partition_that_waits(store: Store
         committed = int(last.partition("-")[0])
 
         async def others_went_on() -> bool:
-            others = [at for part, at in consumer.progress.items() if part != store.partition(HIKERS)]
+            others = [at for part, at in (await progress.partitions()).items() if part != store.partition(HIKERS)]
             return store.members.refused >= 2 and min(others) > committed
 
         await until(others_went_on)
-        assert progress_of([consumer]).settled_ms <= committed
+        assert (await progress.read()).settled_ms <= committed
         store.members.down = False
         await until(lambda: went_on(committed))
     assert await store.listed(ANA) == {HIKERS: committed}
@@ -200,6 +209,34 @@ async def test_a_trimmed_log_is_taken_up_at_its_low_watermark_with_a_new_epoch(s
     assert store.metrics.dispatch_gaps._value.get() == 1
 
 
+@pytest.mark.parametrize("followed", [True, False], ids=["more comes", "nothing comes"])
+async def test_what_leaves_the_log_while_its_partition_waits_is_a_gap(store: Store, followed: bool) -> None:
+    """A consumer that goes on where it waited must not pass over what nobody has consumed."""
+    other = next(group(n) for n in range(2, 100) if store.partition(group(n)) == store.partition(HIKERS))
+    store.members.versions |= {(HIKERS, 1): {ANA}, (other, 1): {BEN}}
+    store.members.down = True
+    async with Running(store.consumer()):
+        await store.append(HIKERS, messages(HIKERS, 1, 1, [ordinary(ANA)]), at="10-0")
+
+        async def waits() -> bool:
+            return store.members.refused > 0
+
+        await until(waits)
+        await store.instance.call("XTRIM", BucketKeys(store.partition(HIKERS)).dispatch, "MAXLEN", 0)
+        if followed:
+            await store.append(other, messages(other, 1, 1, [ordinary(BEN)]), at="20-0")
+        store.members.down = False
+
+        async def goes_on() -> bool:
+            stored = (await store.projection.checkpoints([store.partition(HIKERS)]))[0]
+            return stored is not None and stored.position == Position(20 if followed else 10, 0)
+
+        await until(goes_on)
+    assert await store.listed(BEN) == ({other: 20} if followed else {})
+    assert await store.instance.call("GET", projection_epoch(0)) == b"1"
+    assert store.metrics.dispatch_gaps._value.get() == 1
+
+
 async def test_a_log_that_lost_acknowledged_entries_is_refused(store: Store) -> None:
     log_id = (await RedisDispatchLog(store.instance, [0]).bounds([0]))[0].log_id
     partition = store.partition(HIKERS)
@@ -207,7 +244,7 @@ async def test_a_log_that_lost_acknowledged_entries_is_refused(store: Store) -> 
     await store.projection.project([], CheckpointStep(partition, None, beyond))
     await store.append(HIKERS, messages(HIKERS, 1, 1, [ordinary(ANA)]), at="10-0")
     with pytest.raises(DispatchLogRefused, match=rf"partition {partition}, .*99-0 is beyond .*10-0"):
-        await store.consumer().locate()
+        await store.consumer().check_start()
 
 
 async def test_a_log_of_another_identity_is_refused(store: Store) -> None:
@@ -216,7 +253,7 @@ async def test_a_log_of_another_identity_is_refused(store: Store) -> None:
     await store.projection.project([], CheckpointStep(partition, None, foreign))
     await store.append(HIKERS, messages(HIKERS, 1, 1, [ordinary(ANA)]), at="10-0")
     with pytest.raises(DispatchLogRefused, match="d" * 32):
-        await store.consumer().locate()
+        await store.consumer().check_start()
 
 
 async def test_with_two_session_instances_the_smaller_position_counts(store: Store, own_store: Store) -> None:
@@ -236,12 +273,14 @@ async def test_with_two_session_instances_the_smaller_position_counts(store: Sto
         await stores[0].project([], CheckpointStep(partition, None, Checkpoint(Position(10, 0), log_id)))
         consumer = DispatchConsumer(
             log,
-            Projector(stores, topology),
-            Audiences(store.members, MembersCache(1000), store.metrics),
+            ProjectionLane(
+                Projector(stores, topology),
+                Audiences(store.members, MembersCache(1000), store.metrics),
+                MemlogRegistrar(RedisMemberLog(store.instance, log.partitions), store.people, store.metrics),
+                store.metrics,
+            ),
             store.metrics,
         )
-        await consumer.locate()
-        assert consumer.positions[partition] == Position(0, 0)
         async with Running(consumer):
             await until(lambda: both_at(stores, partition, Position(20, 0)))
         at_first = [u for u in people if topology.instance_of(topology.person_bucket(TENANT, u)) == 0]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.integration.session.conftest import Store
 from tests.support.dispatch import TENANT, group, user
 
 from qim_common.ids import ConversationId, DeviceId
-from qim_common.keys import PersonKeys
+from qim_common.keys import PersonKeys, projection_epoch
+from qim_session.backends.redis_rebuild import RedisListRestore
 from qim_session.commands.register import Registrar
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.entries import ProjectionEntry
@@ -25,8 +28,8 @@ def entry(conversation: int, time_ms: int, person: int = 1) -> ProjectionEntry:
 async def page(
     store: Store, limit: int, *, below: ListPosition | None = None, above: ListPosition | None = None
 ) -> list[ConversationId]:
-    rows = await store.people.page(TENANT, ANA, below=below, above=above, limit=limit)
-    return [row.conversation for row in rows]
+    read = await store.people.page(TENANT, ANA, below=below, above=above, limit=limit)
+    return [row.conversation for row in read.positions]
 
 
 async def test_a_page_is_newest_first_and_ends_at_its_bounds(store: Store) -> None:
@@ -40,7 +43,7 @@ async def test_conversations_of_one_moment_are_paged_without_loss(store: Store) 
     await store.projection.project([entry(number, 100) for number in range(1, 101)], None)
     seen: list[ConversationId] = []
     below: ListPosition | None = None
-    while rows := await store.people.page(TENANT, ANA, below=below, above=None, limit=7):
+    while rows := (await store.people.page(TENANT, ANA, below=below, above=None, limit=7)).positions:
         seen += [row.conversation for row in rows]
         below = rows[-1]
     assert seen == [group(number) for number in range(100, 0, -1)]
@@ -50,7 +53,7 @@ async def test_a_list_is_read_upward_without_loss_from_an_exclusive_place(store:
     await store.projection.project([entry(number, 100 + number // 40) for number in range(1, 101)], None)
     seen: list[ConversationId] = []
     above: ListPosition | None = ListPosition(100, group(10))
-    while rows := await store.people.page(TENANT, ANA, below=None, above=above, limit=7, upward=True):
+    while rows := (await store.people.page(TENANT, ANA, below=None, above=above, limit=7, upward=True)).positions:
         seen += [row.conversation for row in rows]
         above = rows[-1]
     assert seen == [group(number) for number in range(11, 101)]
@@ -118,3 +121,41 @@ async def test_what_is_registered_again_keeps_its_first_time(store: Store) -> No
     await store.people.register([entry(1, 30)])
     await store.people.register([entry(1, 99)])
     assert await authority(store) == {group(1): b"\x02" + (30).to_bytes(8, "big")}
+
+
+async def test_a_set_is_what_was_registered_for_that_person(store: Store) -> None:
+    await store.people.register([entry(1, 30), entry(2, 40), entry(3, 50, person=2)])
+    assert set(await store.people.of(TENANT, ANA)) == {group(1), group(2)}
+    assert await store.people.of(TENANT, user(9)) == []
+
+
+async def test_big_conversations_are_read_beside_the_places_of_the_others(store: Store) -> None:
+    rows = [entry(number, 100 + number) for number in range(1, 60)]
+    await store.projection.project([replace(row, big=index >= 20) for index, row in enumerate(rows)], None)
+    read = await store.people.page(TENANT, ANA, below=None, above=None, limit=3)
+    assert [place.conversation for place in read.positions] == [group(20), group(19), group(18)]
+    assert read.big == {group(number) for number in range(21, 60)}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "mark", "complete"), [(None, None, False), (None, 0, True), (3, 2, False), (3, 3, True)]
+)
+async def test_a_list_says_whether_it_was_rebuilt_in_this_epoch(
+    store: Store, epoch: int | None, mark: int | None, *, complete: bool
+) -> None:
+    restore = RedisListRestore([store.instance], store.topology)
+    if epoch is not None:
+        await store.instance.call("SET", projection_epoch(0), epoch)
+    if mark is not None:
+        await restore.mark(TENANT, ANA, mark)
+    assert await restore.epoch(TENANT, ANA) == (epoch or 0, mark)
+    read = await store.people.page(TENANT, ANA, below=None, above=None, limit=3)
+    assert read.complete is complete
+
+
+async def test_a_rebuild_moves_nothing_back(store: Store) -> None:
+    await store.projection.project([entry(1, 30), entry(2, 40)], None)
+    restore = RedisListRestore([store.instance], store.topology)
+    await restore.restore(TENANT, ANA, [ListPosition(35, group(1)), ListPosition(20, group(2))], [group(2)])
+    assert await store.listed(ANA) == {group(1): 35, group(2): 40}
+    assert await store.big(ANA) == {group(2)}

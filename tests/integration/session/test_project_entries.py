@@ -84,9 +84,9 @@ async def test_only_heads_that_equal_what_was_written_are_popped(store: Store) -
 
 
 async def test_a_call_whose_arguments_do_not_fit_changes_nothing(store: Store) -> None:
-    keys = ["{u000}:checkpoints", "{u000}:ucs_pending", "{u000}:convs"]
+    keys = ["{u000}:checkpoints", "{u000}:progress", "{u000}:ucs_pending", "{u000}:convs"]
     with pytest.raises(ReplyError):
-        await run(store.instance, PROJECT_ENTRIES, keys, ["3", "", "7-0@x"])
+        await run(store.instance, PROJECT_ENTRIES, keys, ["3", "", "7-0@x", 7, 0])
     assert await store.instance.call("EXISTS", *keys) == 0
 
 

@@ -6,21 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
-import grpc
 import pytest
 import pytest_asyncio
 from tests.support.valkey import require_valkey
 
 from qim.membership.v1 import membership_pb2
 from qim.membership.v1.membership_pb2_grpc import GroupMembershipStub
-from qim.session.v1 import session_pb2
-from qim.session.v1.session_pb2_grpc import SessionStub
 from qim_client import ActorClient, Conversation, GatewayClient, MailboxEntry
 from qim_client.config import ClientConfig
 from qim_client.values import DeviceCursor, MemberState
 from qim_common.channels import ChannelProvider
 from qim_common.errors import BackendUnavailable, InvalidArgument, PageTokenInvalid, ResyncRequired, TooManyItems
-from qim_common.identity import ACTOR_KEY, PRINCIPAL_KEY, Principal, PrincipalKind, Role
+from qim_common.identity import PRINCIPAL_KEY, Principal, PrincipalKind, Role
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId, direct_conversation_id, uuid7
 from qim_common.tls import TlsFiles
 from qim_devkit.suite import Suite
@@ -280,20 +277,6 @@ async def test_bad_mailbox_requests_are_refused_by_name(person: Person) -> None:
     with pytest.raises(TooManyItems):
         await ana.pull_mailbox(ack=many)
     assert (await ana.pull_mailbox()).entries == ()
-
-
-async def test_what_comes_later_answers_unimplemented(suite: Suite, person: Person) -> None:
-    files = suite.gateway_files()
-    channels = ChannelProvider(suite.addresses["session"], TlsFiles(files.cert, files.key, (files.ca,)))
-    actor = ((ACTOR_KEY, person().actor.to_message().SerializeToString()),)
-    try:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await channels.stub(SessionStub).SetConversationFlags(
-                session_pb2.SetConversationFlagsRequest(), metadata=actor, timeout=5.0
-            )
-    finally:
-        await channels.close()
-    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_large_messages_come_in_several_pulls_and_short_pages(person: Person) -> None:

@@ -9,10 +9,11 @@ from tests.support.dispatch import TENANT, group, user
 
 from qim_common.errors import BackendUnavailable
 from qim_common.topology import Topology
-from qim_session.commands.projection import PartitionMovedError, Projector
+from qim_session.commands.lane import PartitionMovedError
+from qim_session.commands.projection import Projector
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.position import Checkpoint, Position
-from qim_session.storage import CheckpointMoved, CheckpointStep, Projected
+from qim_session.storage import CheckpointMoved, CheckpointStep, PartitionProgress, Projected
 
 PARTITION = 3
 
@@ -45,6 +46,12 @@ class Recorder:
             self.stored = step.to
         return Projected(new=len(entries))
 
+    async def settle(self, steps: Sequence[PartitionProgress]) -> set[int]:
+        return {step.partition for step in steps if step.expected != self.stored}
+
+    async def progress(self) -> dict[int, int]:
+        return {}
+
     async def raise_epoch(self) -> int:
         return 1
 
@@ -70,14 +77,14 @@ async def projector(*stores: Recorder) -> Projector:
 )
 async def test_the_checkpoint_moves_with_the_last_call_only(count: int, sizes: list[int]) -> None:
     store = Recorder()
-    await (await projector(store)).apply(PARTITION, entries(count), at(10))
+    await (await projector(store)).apply(PARTITION, entries(count), at(10), 10)
     assert [size for size, _ in store.calls] == sizes
     assert [to for _, to in store.calls] == [None] * (len(sizes) - 1) + [at(10)]
 
 
 async def test_every_instance_gets_its_people_and_moves_its_checkpoint() -> None:
     one, two = Recorder(), Recorder()
-    await (await projector(one, two)).apply(PARTITION, entries(40), at(10))
+    await (await projector(one, two)).apply(PARTITION, entries(40), at(10), 10)
     sizes = [store.calls[0][0] for store in (one, two)]
     assert sum(sizes) == 40
     assert min(sizes) > 0
@@ -86,7 +93,7 @@ async def test_every_instance_gets_its_people_and_moves_its_checkpoint() -> None
 
 async def test_an_instance_that_is_ahead_is_left_alone() -> None:
     ahead, behind = Recorder(at(20)), Recorder(at(5))
-    await (await projector(ahead, behind)).apply(PARTITION, entries(40), at(10))
+    await (await projector(ahead, behind)).apply(PARTITION, entries(40), at(10), 10)
     assert ahead.calls == []
     assert (ahead.stored, behind.stored) == (at(20), at(10))
 
@@ -96,7 +103,7 @@ async def test_a_checkpoint_that_another_consumer_moved_is_told() -> None:
     made = await projector(store)
     store.stored = at(7)
     with pytest.raises(PartitionMovedError):
-        await made.apply(PARTITION, entries(1), at(10))
+        await made.apply(PARTITION, entries(1), at(10), 10)
     assert store.calls == []
 
 
@@ -105,9 +112,9 @@ async def test_an_instance_that_is_down_keeps_its_checkpoint_and_may_be_tried_ag
     made = await projector(up, down)
     down.down = True
     with pytest.raises(BackendUnavailable):
-        await made.apply(PARTITION, entries(40), at(10))
+        await made.apply(PARTITION, entries(40), at(10), 10)
     assert (up.stored, down.stored) == (at(10), None)
     down.down = False
-    await made.apply(PARTITION, entries(40), at(10))
+    await made.apply(PARTITION, entries(40), at(10), 10)
     assert len(up.calls) == len(down.calls) == 1
     assert down.stored == at(10)

@@ -26,11 +26,24 @@ from qim_client.answers import (
     TimelinePage,
     VisibleRange,
 )
-from qim_client.frames import FrameStream
+from qim_client.frames import FrameStream, LiveFrames
 from qim_client.gateway import GatewayClient, actor
+from qim_client.live_events import (
+    Attached,
+    Delivered,
+    Detached,
+    FlagsChanged,
+    LiveEvent,
+    ReadMarked,
+    Resumed,
+    ResyncRequired,
+    StateChanged,
+    StatesChanged,
+)
 from qim_client.operators import OperatorClient
 from qim_client.retry import RetryPolicy
 from qim_client.sending import SendStream
+from qim_client.subscribing import Attachment, Subscription
 from qim_client.values import (
     DeviceCursor,
     Direction,
@@ -52,11 +65,16 @@ from qim_client.values import (
 
 __all__ = [
     "ActorClient",
+    "Attached",
+    "Attachment",
     "Conversation",
     "ConversationPage",
+    "Delivered",
+    "Detached",
     "DeviceCursor",
     "Direction",
     "Explanation",
+    "FlagsChanged",
     "FrameStream",
     "FrozenDelivery",
     "GatewayClient",
@@ -66,6 +84,8 @@ __all__ = [
     "HistoryPage",
     "LeaverHistory",
     "Left",
+    "LiveEvent",
+    "LiveFrames",
     "MailboxEntry",
     "MailboxPage",
     "Member",
@@ -82,14 +102,20 @@ __all__ = [
     "OperatorClient",
     "Outgoing",
     "ReadMark",
+    "ReadMarked",
     "RejoinHistory",
+    "Resumed",
+    "ResyncRequired",
     "RetryPolicy",
     "SendOutcome",
     "SendStream",
     "Sent",
     "SeqRange",
+    "StateChanged",
     "StateEntry",
+    "StatesChanged",
     "Stay",
+    "Subscription",
     "TimelinePage",
     "VisibleRange",
     "actor",

@@ -205,10 +205,20 @@ class ActorClient:
         )
 
     async def list_conversations(
-        self, *, page_size: int = 100, page_token: str = "", timeout: float | None = None
+        self,
+        *,
+        page_size: int = 100,
+        page_token: str = "",
+        include_hidden: bool = False,
+        timeout: float | None = None,
     ) -> answers.ConversationPage:
-        """The person's conversations, newest activity first, 1 to 1000 of them."""
-        request = session_pb2.ListConversationsRequest(page_size=page_size, page_token=page_token)
+        """The person's conversations, newest activity first, 1 to 1000 of them; a page may hold fewer, or none.
+
+        Every page of a list is asked for with the same `include_hidden`.
+        """
+        request = session_pb2.ListConversationsRequest(
+            page_size=page_size, page_token=page_token, include_hidden=include_hidden
+        )
         return convert.conversation_page(
             await self._services.session.call(
                 lambda stub: stub.ListConversations, request, metadata=self._metadata, timeout=timeout
@@ -300,6 +310,25 @@ class ActorClient:
         return convert.read_mark(
             await self._services.session.call(
                 lambda stub: stub.MarkRead, request, metadata=self._metadata, timeout=timeout
+            )
+        )
+
+    async def set_conversation_flags(
+        self,
+        conversation: ConversationId,
+        *,
+        hidden: bool | None = None,
+        muted: bool | None = None,
+        request_id: bytes | None = None,
+        timeout: float | None = None,
+    ) -> answers.Conversation:
+        """Hide or mute a conversation for this person, on all devices; None: as it is. Answers its entry then."""
+        request = session_pb2.SetConversationFlagsRequest(
+            request_id=request_id or uuid7(), conversation_id=conversation, hidden=hidden, muted=muted
+        )
+        return convert.conversation(
+            await self._services.session.call(
+                lambda stub: stub.SetConversationFlags, request, metadata=self._metadata, timeout=timeout
             )
         )
 

@@ -232,10 +232,11 @@ def read_mark(wire: session_pb2.MarkReadResponse) -> answers.ReadMark:
 
 def mailbox_page(wire: session_pb2.PullMailboxResponse) -> answers.MailboxPage:
     """What was delivered and not acknowledged."""
-    return answers.MailboxPage(tuple(_mailbox_entry(item) for item in wire.entries), wire.more)
+    return answers.MailboxPage(tuple(mailbox_entry(item) for item in wire.entries), wire.more)
 
 
-def _mailbox_entry(wire: session_pb2.MailboxEntry) -> answers.MailboxEntry:
+def mailbox_entry(wire: session_pb2.MailboxEntry) -> answers.MailboxEntry:
+    """A delivered message, or a stretch without bodies."""
     return answers.MailboxEntry(
         conversation=ConversationId(wire.conversation_id),
         message=message(wire.message) if wire.HasField("message") else None,

@@ -1,4 +1,4 @@
-"""One SendMessages stream, protobuf in and out: for `SendStream` and for load generators.
+"""Bare streams, protobuf in and out: for `SendStream`, `Subscription`, and load generators.
 
 Nothing is numbered, repeated or kept here.
 """
@@ -6,10 +6,11 @@ Nothing is numbered, repeated or kept here.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import grpc
 
+from qim.session.v1 import session_pb2, session_pb2_grpc
 from qim.writer.v1 import writer_pb2, writer_pb2_grpc
 from qim_common.errors import QimError, RemoteError, from_rpc_error
 
@@ -18,14 +19,19 @@ MAX_FRAME_ITEMS: Final = 256
 
 MAX_TIMEOUT_MS: Final = 60_000
 
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
-class FrameStream:
+
+class BareStream(Generic[Request, Response]):
     """One stream on one channel. Writes come from one task at a time, reads too."""
 
-    def __init__(self, stub: writer_pb2_grpc.WriterStub) -> None:
-        self._call = stub.SendMessages()
+    _answers: ClassVar[type[Any]]
 
-    async def write(self, frame: writer_pb2.SendMessagesRequest) -> None:
+    def __init__(self, call: grpc.aio.StreamStreamCall[Request, Response]) -> None:
+        self._call = call
+
+    async def write(self, frame: Request) -> None:
         """Hand over one frame; waits while the other side is slower. Raises QimError when the stream has ended."""
         try:
             await self._call.write(frame)
@@ -37,7 +43,7 @@ class FrameStream:
             self._raise_if_closed()
             raise
 
-    async def read(self) -> writer_pb2.SendMessagesResponse | None:
+    async def read(self) -> Response | None:
         """The next answer; None when the server ended the stream with OK. Raises QimError when it ended otherwise."""
         try:
             answer = await self._call.read()
@@ -46,8 +52,9 @@ class FrameStream:
         except asyncio.CancelledError:
             self._raise_if_closed()
             raise
-        if isinstance(answer, writer_pb2.SendMessagesResponse):
-            return answer
+        if isinstance(answer, self._answers):
+            found: Response = answer
+            return found
         return None
 
     async def done_writing(self) -> None:
@@ -63,6 +70,24 @@ class FrameStream:
         task = asyncio.current_task()
         if self._call.cancelled() and (task is None or not task.cancelling()):
             raise RemoteError(code=grpc.StatusCode.UNAVAILABLE, message="the stream's channel was closed")
+
+
+class FrameStream(BareStream[writer_pb2.SendMessagesRequest, writer_pb2.SendMessagesResponse]):
+    """One SendMessages stream."""
+
+    _answers = writer_pb2.SendMessagesResponse
+
+    def __init__(self, stub: writer_pb2_grpc.WriterStub) -> None:
+        super().__init__(stub.SendMessages())
+
+
+class LiveFrames(BareStream[session_pb2.SubscribeRequest, session_pb2.SubscribeResponse]):
+    """One Subscribe stream."""
+
+    _answers = session_pb2.SubscribeResponse
+
+    def __init__(self, stub: session_pb2_grpc.SessionStub) -> None:
+        super().__init__(stub.Subscribe())
 
 
 def _end_of(error: grpc.aio.AioRpcError) -> QimError:

@@ -8,10 +8,11 @@ from typing import Self
 from qim_client.actor import ActorClient
 from qim_client.config import GatewayProfile, TlsFiles
 from qim_client.connection import DEFAULT_TIMEOUT
-from qim_client.frames import FrameStream
+from qim_client.frames import FrameStream, LiveFrames
 from qim_client.retry import RetryPolicy
 from qim_client.sending import SendStream
 from qim_client.services import Services
+from qim_client.subscribing import Subscription
 from qim_common.channels import ChannelOptions
 from qim_common.identity import Actor
 from qim_common.ids import DeviceId, TenantId, UserId
@@ -60,6 +61,14 @@ class GatewayClient:
     def open_frames(self) -> FrameStream:
         """A bare stream of protobuf frames, for load generators."""
         return FrameStream(self._services.writer.stub())
+
+    def subscribe(self, *, max_events: int = 10_000) -> Subscription:
+        """What is delivered to any connected end users; `max_events` wait for the reader at once."""
+        return Subscription(self._services.session, max_events=max_events)
+
+    def open_live_frames(self) -> LiveFrames:
+        """A bare Subscribe stream of protobuf frames, for load generators."""
+        return LiveFrames(self._services.session.stub())
 
     async def close(self) -> None:
         """Close all channels; calls that still run are cancelled."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
@@ -11,7 +12,7 @@ from qim_common.bindings import Bindings
 from qim_common.channels import ChannelProvider
 from qim_common.config import SessionSettings, load
 from qim_common.errors import BackendUnavailable
-from qim_common.redis import Instance, Role, ScriptLoader, check_instance, verify_topology
+from qim_common.redis import Role
 from qim_common.server.harness import ServerHarness
 from qim_common.server.runtime import run_service
 from qim_common.start import StartRefusedError
@@ -20,22 +21,40 @@ from qim_common.telemetry.metrics import session_metrics
 from qim_common.tokens import TokenSigner
 from qim_common.topology import Topology
 from qim_session.backends.redis_dispatch import RedisDispatchLog
+from qim_session.backends.redis_flags import SET_FLAGS, RedisFlags
+from qim_session.backends.redis_leases import RELEASE_LEASES, RENEW_LEASES, RedisLeases
+from qim_session.backends.redis_memlog import RedisMemberLog
 from qim_session.backends.redis_people import ADVANCE_CURSORS, RedisPeople
-from qim_session.backends.redis_projection import POP_PENDING, PROJECT_ENTRIES, RedisProjectionStore
+from qim_session.backends.redis_projection import POP_PENDING, PROJECT_ENTRIES, SETTLE_PROGRESS, RedisProjectionStore
+from qim_session.backends.redis_rebuild import RedisListRestore
 from qim_session.backends.writer_client import WriterClient
 from qim_session.commands.audience import Audiences
-from qim_session.commands.consume import DispatchConsumer, progress_of
+from qim_session.commands.consume import DispatchConsumer
+from qim_session.commands.flags import SetConversationFlags
+from qim_session.commands.leases import Leases
 from qim_session.commands.list_conversations import ListConversations
+from qim_session.commands.listed import Entries
+from qim_session.commands.mailbox import Mailbox
 from qim_session.commands.mark_read import MarkRead
+from qim_session.commands.memlog import MemlogRegistrar
 from qim_session.commands.person_conversations import PersonConversations
+from qim_session.commands.progress import ProgressReader
+from qim_session.commands.project import Project
 from qim_session.commands.projection import Projector
+from qim_session.commands.projection_lane import ProjectionLane
 from qim_session.commands.pull_mailbox import PullMailbox
+from qim_session.commands.rebuild import Rebuild
 from qim_session.commands.register import Registrar
 from qim_session.domain.membership import MembersCache
 from qim_session.handlers.session import SERVICE, SessionHandler
+from qim_session.live_wiring import live_service
+from qim_session.process_wiring import Worker, connect, hold_all, run_worker
 
 MEMBERS_IN_MEMORY = 500_000
-"""People in all cached groups together, about 100 bytes each."""
+"""People in all cached groups together, about 100 bytes each; of each of the two lanes."""
+
+
+SCRIPTS = (PROJECT_ENTRIES, SETTLE_PROGRESS, POP_PENDING, ADVANCE_CURSORS, SET_FLAGS, RENEW_LEASES, RELEASE_LEASES)
 
 
 def main() -> None:
@@ -48,11 +67,16 @@ def main() -> None:
 async def serve(settings: SessionSettings) -> None:
     """Serve until told to stop. Raises StartRefusedError where the service must not start as it is configured."""
     async with AsyncExitStack() as stack:
-        harness = ServerHarness(settings, bindings=Bindings(settings.bindings_file))
+        bindings = Bindings(settings.bindings_file)
+        harness = ServerHarness(settings, bindings=bindings)
         commits = Topology(settings.commit_addrs, settings.commit_buckets, settings.installation_id)
         sessions = Topology(settings.session_addrs, settings.commit_buckets, settings.installation_id)
-        logs = await _connect(stack, commits, Role.COMMIT, name="qim-session-dispatch")
-        stores = await _connect(stack, sessions, Role.SESSION, name="qim-session")
+        logs = await connect(stack, commits, Role.COMMIT, name="qim-session-dispatch")
+        memlogs = await connect(stack, commits, Role.COMMIT, name="qim-session-memlog")
+        stores = await connect(stack, sessions, Role.SESSION, name="qim-session", scripts=SCRIPTS)
+        tails = await connect(stack, commits, Role.COMMIT, name="qim-session-live")
+        clocks = await connect(stack, commits, Role.COMMIT, name="qim-session-clock")
+        signals = await connect(stack, sessions, Role.SESSION, name="qim-session-signals")
         channels = ChannelProvider(settings.writer_addr, settings.client_tls)
         stack.push_async_callback(channels.close)
 
@@ -63,63 +87,81 @@ async def serve(settings: SessionSettings) -> None:
         registrars = [Registrar(projection, people, metrics) for projection in projections]
         projector = Projector(projections, sessions, on_registered=lambda: _notify(registrars))
         audiences = Audiences(writer, MembersCache(MEMBERS_IN_MEMORY), metrics)
-        consumers = [
-            DispatchConsumer(RedisDispatchLog(log, commits.buckets_of(log.position)), projector, audiences, metrics)
-            for log in logs
+        members = [
+            MemlogRegistrar(RedisMemberLog(log, commits.buckets_of(log.position)), people, metrics) for log in memlogs
         ]
+        consumers = [
+            DispatchConsumer(
+                RedisDispatchLog(log, commits.buckets_of(log.position)),
+                ProjectionLane(projector, audiences, registrar, metrics),
+                metrics,
+            )
+            for log, registrar in zip(logs, members, strict=True)
+        ]
+        progress = ProgressReader(projections, range(commits.buckets))
+        hint_audiences = Audiences(writer, MembersCache(MEMBERS_IN_MEMORY), metrics)
+        project = Project(projector, hint_audiences, progress, commits, metrics)
+        leases = Leases(
+            RedisLeases(stores[0], commits.buckets),
+            metrics,
+            holder=os.urandom(16),
+            on_change=lambda held: hold_all([*consumers, *members], held),
+        )
         try:
-            await asyncio.gather(*(consumer.locate() for consumer in consumers))
+            await asyncio.gather(*(consumer.check_start() for consumer in consumers))
         except BackendUnavailable as error:
             raise StartRefusedError(str(error)) from None
-        for consumer in consumers:
-            _run(stack, consumer)
-        for registrar in registrars:
-            _run(stack, registrar)
+        workers: list[Worker] = [*consumers, *members, *registrars, project]
+        for worker in workers:
+            run_worker(stack, worker)
+        stack.push_async_callback(leases.release)
+        run_worker(stack, leases)
 
-        handler = SessionHandler(  # type: ignore[abstract]  # the rest of the base class answers UNIMPLEMENTED
-            list_conversations=ListConversations(
-                people, people, writer, TokenSigner(settings.token_key_file), metrics, lambda: progress_of(consumers)
-            ),
-            person_conversations=PersonConversations(people, people, writer),
-            mark_read=MarkRead(people, writer),
-            pull_mailbox=PullMailbox(people, people, writer, metrics),
+        rebuild = Rebuild(RedisListRestore(stores, sessions), people, writer, registrars, sessions, metrics)
+        entries = Entries(people, writer)
+        mailbox = Mailbox(
+            people,
+            writer,
+            metrics,
+            max_entries=settings.mailbox_max_entries,
+            max_age_days=settings.mailbox_max_age_days,
+        )
+        signer = TokenSigner(settings.token_key_file)
+        live = live_service(
+            settings,
+            commits=commits,
+            sessions=sessions,
+            tails=tails,
+            clocks=clocks,
+            signals=signals,
+            stores=stores,
+            writer=writer,
+            people=people,
+            mailbox=mailbox,
+            rebuild=rebuild,
+            progress=progress,
+            signer=signer,
+            metrics=metrics,
+        )
+        for live_worker in live.workers:
+            run_worker(stack, live_worker)
+        handler = SessionHandler(
+            list_conversations=ListConversations(rebuild, people, entries, signer, metrics, progress),
+            person_conversations=PersonConversations(rebuild, people, entries, metrics),
+            mark_read=MarkRead(rebuild, people, writer),
+            set_conversation_flags=SetConversationFlags(rebuild, entries, RedisFlags(stores, sessions)),
+            pull_mailbox=PullMailbox(rebuild, people, mailbox),
+            project=project,
+            live=live,
+            bindings=bindings,
         )
         harness.add(add_SessionServicer_to_server, handler, service=SERVICE)
         await harness.run()
 
 
-async def _connect(stack: AsyncExitStack, topology: Topology, role: Role, *, name: str) -> list[Instance]:
-    """The instances of one list, started and checked; closed with the stack."""
-    instances = [
-        Instance(address, name=name, instance_position=position) for position, address in enumerate(topology.addresses)
-    ]
-    for instance in instances:
-        instance.on_connected.append(check_instance)
-        if role is Role.SESSION:
-            instance.on_connected.append(ScriptLoader([PROJECT_ENTRIES, POP_PENDING, ADVANCE_CURSORS]))
-        stack.push_async_callback(instance.close)
-    try:
-        await asyncio.gather(*(instance.start() for instance in instances))
-        await verify_topology(instances, topology, role)
-    except BackendUnavailable as error:
-        raise StartRefusedError(str(error)) from None
-    return instances
-
-
 def _notify(registrars: Sequence[Registrar]) -> None:
     for registrar in registrars:
         registrar.notify()
-
-
-def _run(stack: AsyncExitStack, worker: DispatchConsumer | Registrar) -> None:
-    """Run a worker until the stack closes; cancelling one is safe at any moment."""
-    task = asyncio.create_task(worker.run(), name=type(worker).__name__)
-
-    async def stop() -> None:
-        task.cancel()
-        await asyncio.wait([task])
-
-    stack.push_async_callback(stop)
 
 
 if __name__ == "__main__":

@@ -9,18 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NewType, Protocol
+from types import MappingProxyType
+from typing import Final, NamedTuple, NewType, Protocol
 
-from qim_common.ids import ConversationId, ConversationKind, DeviceId, TenantId, UserId
+from qim_common.identity import Actor
+from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.entries import ProjectionEntry
+from qim_session.domain.flags import Flags
 from qim_session.domain.folding import DispatchEntry
-from qim_session.domain.list_pages import ListPosition
 from qim_session.domain.membership import MembershipChange
 from qim_session.domain.position import Checkpoint, LogBounds, Position
 
 ENTRIES_PER_CALL = 250
 """The most entries of one `ProjectionStore.project` (datastructures.md, Q5): 2 ms of the instance's time."""
+
+NONE_HIDDEN: Final[Mapping[ConversationId, int]] = MappingProxyType({})
+"""For `Conversations.states`: the person has hidden none of the conversations."""
 
 STATES_PER_CALL = 500
 """The most conversations of one `Conversations.states`."""
@@ -28,8 +33,8 @@ STATES_PER_CALL = 500
 WireMessage = NewType("WireMessage", bytes)
 """A message in its wire form (`qim.common.v1.Message`): the session service passes it on as it is."""
 
-WireStay = NewType("WireStay", bytes)
-"""A stay in its wire form (`qim.common.v1.Stay`)."""
+WireEntry = NewType("WireEntry", bytes)
+"""An entry of a list in its wire form (`qim.writer.v1.ListEntry`), which the session service completes."""
 
 
 class MemberState(IntEnum):
@@ -43,29 +48,29 @@ class MemberState(IntEnum):
     REMOVED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationState:
-    """One conversation as one person sees it now; all fields after `state` are empty when that is UNKNOWN.
+class ConversationState(NamedTuple):
+    """One conversation as one person sees it now; all fields after `entry` are empty when `state` is UNKNOWN.
 
-    `head_seq`: the newest visible seq, 0 for none. `newest_delivered_seq`: the newest delivered to the person, the
-    leaver's own event included; `last_activity_ms`: its commit time. `upper_seq`: how far a read cursor may go.
-    `readable`: the person may read some of it, or might if there were anything; false after a revoked leave.
+    `entry`: what a list shows of it. `newest_delivered_seq`: the newest delivered to the person, the leaver's own event
+    included; `last_activity_ms`: its commit time. `upper_seq`: how far a read cursor may go. `readable`: the person may
+    read some of it, or might if there were anything; false after a revoked leave. `big`: it is above
+    `projection_fanout_max_members`. `hidden`: the person hid it, and no ordinary message came since. `joined_at`: the
+    newest stay's.
     """
 
     conversation: ConversationId
     state: MemberState
-    kind: ConversationKind | None = None
-    head_seq: int = 0
+    entry: WireEntry = WireEntry(b"")
     unread_count: int = 0
-    stay: WireStay = WireStay(b"")
+    joined_at: int = 0
     earliest_available_seq: int = 0
-    preview: WireMessage | None = None
     newest_delivered_seq: int = 0
     last_activity_ms: int = 0
-    revision: int = 0
     generation: int = 0
     upper_seq: int = 0
     readable: bool = False
+    big: bool = False
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +83,19 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class DeliveredPage:
-    """What was delivered to a person in one conversation after a seq, ascending; `next_after_seq` is exclusive."""
+    """What was delivered to a person in one conversation after a seq, ascending; `next_after_seq` is exclusive.
+
+    `waiting`: how many seqs of the person's stays lie after that seq, at least as many as were delivered.
+    `newest_delivered_seq`: 0 for none. `first_time_ms`: the first message's commit time, 0 where none is among them.
+    """
 
     entries: tuple[WireMessage | Withheld, ...]
     next_after_seq: int
     more: bool
     generation: int
+    waiting: int = 0
+    newest_delivered_seq: int = 0
+    first_time_ms: int = 0
 
 
 class MembershipSource(Protocol):
@@ -102,9 +114,18 @@ class Conversations(Protocol):
     """What one person sees of conversations, asked of their owner."""
 
     async def states(
-        self, tenant: TenantId, user: UserId, read: Mapping[ConversationId, int], *, with_preview: bool
+        self,
+        tenant: TenantId,
+        user: UserId,
+        read: Mapping[ConversationId, int],
+        *,
+        with_preview: bool,
+        hidden: Mapping[ConversationId, int] = NONE_HIDDEN,
     ) -> list[ConversationState]:
-        """The states, in the order of `read`: 1 to 500 conversations, each with the person's read cursor."""
+        """The states, in the order of `read`: 1 to 500 conversations, each with the person's read cursor.
+
+        `hidden`: those of them that the person has hidden, with the newest delivered seq at that moment.
+        """
         ...
 
     async def delivered(
@@ -141,11 +162,24 @@ class DispatchLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStep:
-    """A compare-and-set of a partition's checkpoint; `to` is None to compare only."""
+    """A compare-and-set of a partition's checkpoint; `to` is None to compare only.
+
+    `progress_ms` is stored with it: the commit time below which everything of the partition is in the lists.
+    """
 
     partition: int
     expected: Checkpoint | None
     to: Checkpoint | None
+    progress_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """How far a partition is that had nothing new, valid as long as its checkpoint is `expected`."""
+
+    partition: int
+    expected: Checkpoint | None
+    progress_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +207,14 @@ class ProjectionStore(Protocol):
         """Apply up to 250 entries and the step at once; `step` is None for a lane without checkpoints."""
         ...
 
+    async def settle(self, steps: Sequence[PartitionProgress]) -> set[int]:
+        """Store progress where the checkpoint is as expected; returns the partitions where it is not."""
+        ...
+
+    async def progress(self) -> dict[int, int]:
+        """Partition to progress (ms), of all that have one."""
+        ...
+
     async def raise_epoch(self) -> int:
         """Begin a new projection epoch: each person is rebuilt on their next call. Returns the new epoch."""
         ...
@@ -193,33 +235,26 @@ class ConversationSets(Protocol):
         """Write kind and first_seen_at of each; one that is there already stays as it is."""
         ...
 
-
-class ConversationLists(Protocol):
-    """The projected lists."""
-
-    async def page(
-        self,
-        tenant: TenantId,
-        user: UserId,
-        *,
-        below: ListPosition | None,
-        above: ListPosition | None,
-        limit: int,
-        upward: bool = False,
-    ) -> list[ListPosition]:
-        """Up to `limit` places strictly between the two (None: no bound), as of one moment.
-
-        Newest first, or `upward` oldest first.
-        """
+    async def of(self, tenant: TenantId, user: UserId) -> list[ConversationId]:
+        """All conversations that are registered for a person, in no order."""
         ...
 
-    async def oldest_first(self, tenant: TenantId, user: UserId) -> list[ConversationId]:
-        """All conversations of a person, the longest inactive first."""
-        ...
+
+class Marks(NamedTuple):
+    """What a person has set on one conversation, by reading it and by its flags."""
+
+    read_seq: int
+    flags: Flags
 
 
 class Cursors(Protocol):
     """How far people have read and their devices have received."""
+
+    async def marks(
+        self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
+    ) -> dict[ConversationId, Marks]:
+        """Read cursors and flags of all `conversations`, in their order."""
+        ...
 
     async def read_seqs(
         self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
@@ -227,8 +262,8 @@ class Cursors(Protocol):
         """The read cursors of all `conversations`, in their order; 0 where nothing was read."""
         ...
 
-    async def advance_read(self, tenant: TenantId, user: UserId, conversation: ConversationId, cursor: Cursor) -> bool:
-        """Move a read cursor, forward only; whether it moved."""
+    async def advance_read(self, actor: Actor, conversation: ConversationId, cursor: Cursor) -> bool:
+        """Move a read cursor, forward only, and tell the person's other devices where it moved; whether it did."""
         ...
 
     async def device(

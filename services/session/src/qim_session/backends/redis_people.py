@@ -6,17 +6,23 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId, kind_of
-from qim_common.keys import PersonKeys
+from qim_common.keys import projection_epoch, usig
 from qim_common.redis import Argument, Instance, checked, load_script, run
 from qim_common.topology import Topology
+from qim_session.backends.person_places import PersonPlaces
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.entries import ProjectionEntry
+from qim_session.domain.flags import NO_FLAGS, Flags
 from qim_session.domain.list_pages import ListPosition
+from qim_session.domain.signals import Signal, SignalKind
+from qim_session.list_storage import ListRead
+from qim_session.storage import Marks
 
 ADVANCE_CURSORS: Final = load_script("qim_session", "advance_cursors")
 _TIED: Final = 16
-"""Entries of the cursor's own moment that a first read of a page allows for."""
+"""Entries of the cursor's own moment, and big conversations, that a first read of a page allows for."""
 _SET_ROW: Final = struct.Struct(">BQ")
 
 
@@ -24,8 +30,7 @@ class RedisPeople:
     """The `ConversationLists`, `Cursors` and `ConversationSets` of the redis backend, over all session instances."""
 
     def __init__(self, instances: Sequence[Instance], topology: Topology) -> None:
-        self._instances = tuple(instances)
-        self._topology = topology
+        self._places = PersonPlaces(instances, topology)
 
     async def page(
         self,
@@ -36,16 +41,24 @@ class RedisPeople:
         above: ListPosition | None,
         limit: int,
         upward: bool = False,
-    ) -> list[ListPosition]:
+    ) -> ListRead:
         """As `ConversationLists.page`."""
-        instance, keys = self._locate(tenant, user)
+        instance, keys = self._places.locate(tenant, user)
         highest: Argument = "+inf" if below is None else below.time_ms
         lowest: Argument = "-inf" if above is None else above.time_ms
         span: list[Argument] = [lowest, highest, "BYSCORE"] if upward else [highest, lowest, "BYSCORE", "REV"]
         count = limit + _TIED
         while True:
-            # One read gives one moment's order; a page that needs more is read again as a whole.
-            flat = await instance.call("ZRANGE", keys.convs, *span, "LIMIT", 0, count, "WITHSCORES")
+            # One read gives one moment's order; a page that needs more is read again as a whole. What becomes big after
+            # the range was read is known to be so by the last command.
+            read: list[Sequence[Argument]] = [
+                ("GET", projection_epoch(instance.position)),
+                ("GET", keys.epoch),
+                ("ZRANGE", keys.convs, *span, "LIMIT", 0, count, "WITHSCORES"),
+                ("SMEMBERS", keys.bigconvs),
+            ]
+            epoch, mark, flat, members = checked(await instance.pipeline(read))
+            big = frozenset(map(ConversationId, members))
             found = [
                 ListPosition(int(float(score)), ConversationId(member))
                 for member, score in zip(flat[::2], flat[1::2], strict=True)
@@ -53,35 +66,63 @@ class RedisPeople:
             between = [
                 position
                 for position in found
-                if (below is None or position < below) and (above is None or position > above)
+                if (below is None or position < below)
+                and (above is None or position > above)
+                and position.conversation not in big
             ]
             if len(between) >= limit or len(found) < count:
-                return between[:limit]
+                return ListRead(between[:limit], big, complete=mark == (epoch or b"0"))
             count *= 4
 
     async def oldest_first(self, tenant: TenantId, user: UserId) -> list[ConversationId]:
         """As `ConversationLists.oldest_first`."""
-        instance, keys = self._locate(tenant, user)
+        instance, keys = self._places.locate(tenant, user)
         return list(map(ConversationId, await instance.call("ZRANGE", keys.convs, 0, -1)))
 
     async def read_seqs(
         self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
     ) -> dict[ConversationId, int]:
         """As `Cursors.read_seqs`."""
-        instance, keys = self._locate(tenant, user)
+        instance, keys = self._places.locate(tenant, user)
         found = await _cursors(instance, keys.read_cursors, conversations)
         return {conversation: cursor.seq if cursor else 0 for conversation, cursor in found.items()}
 
-    async def advance_read(self, tenant: TenantId, user: UserId, conversation: ConversationId, cursor: Cursor) -> bool:
+    async def marks(
+        self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
+    ) -> dict[ConversationId, Marks]:
+        """As `Cursors.marks`."""
+        if not conversations:
+            return {}
+        instance, keys = self._places.locate(tenant, user)
+        commands: list[Sequence[Argument]] = [
+            ("HMGET", keys.read_cursors, *conversations),
+            ("HMGET", keys.flags, *conversations),
+        ]
+        cursors, flags = checked(await instance.pipeline(commands))
+        return {
+            conversation: Marks(
+                read_seq=0 if cursor is None else Cursor.unpack(cursor).seq,
+                flags=NO_FLAGS if flag is None else Flags.unpack(flag),
+            )
+            for conversation, cursor, flag in zip(conversations, cursors, flags, strict=True)
+        }
+
+    async def advance_read(self, actor: Actor, conversation: ConversationId, cursor: Cursor) -> bool:
         """As `Cursors.advance_read`."""
-        instance, keys = self._locate(tenant, user)
-        return bool(await run(instance, ADVANCE_CURSORS, [keys.read_cursors], [conversation, cursor.pack()]))
+        instance, keys = self._places.locate(actor.tenant, actor.user)
+        told = Signal(
+            SignalKind.READ_MARK,
+            *(actor.tenant, actor.user, actor.device, conversation, cursor.generation),
+            seq=cursor.seq,
+        )
+        names = [keys.read_cursors, usig(instance.position)]
+        return bool(await run(instance, ADVANCE_CURSORS, names, [told.pack(), conversation, cursor.pack()]))
 
     async def device(
         self, tenant: TenantId, user: UserId, device: DeviceId, conversations: Sequence[ConversationId]
     ) -> dict[ConversationId, Cursor]:
         """As `Cursors.device`."""
-        instance, keys = self._locate(tenant, user)
+        instance, keys = self._places.locate(tenant, user)
         found = await _cursors(instance, keys.device_cursors(device), conversations)
         return {conversation: cursor for conversation, cursor in found.items() if cursor is not None}
 
@@ -89,8 +130,8 @@ class RedisPeople:
         self, tenant: TenantId, user: UserId, device: DeviceId, cursors: Mapping[ConversationId, Cursor]
     ) -> int:
         """As `Cursors.advance_device`."""
-        instance, keys = self._locate(tenant, user)
-        args: list[Argument] = []
+        instance, keys = self._places.locate(tenant, user)
+        args: list[Argument] = [b""]
         for conversation, cursor in cursors.items():
             args += [conversation, cursor.pack()]
         moved: int = await run(instance, ADVANCE_CURSORS, [keys.device_cursors(device)], args)
@@ -100,16 +141,17 @@ class RedisPeople:
         """As `ConversationSets.register`; a row is kind u8, first_seen_at u64 (ms), big-endian."""
         by_instance: dict[Instance, list[Sequence[Argument]]] = {}
         for entry in entries:
-            instance, keys = self._locate(entry.tenant, entry.user)
+            instance, keys = self._places.locate(entry.tenant, entry.user)
             row = _SET_ROW.pack(kind_of(entry.conversation), entry.time_ms)
             command = ("HSETNX", keys.authority, entry.conversation, row)
             by_instance.setdefault(instance, []).append(command)
         for instance, commands in by_instance.items():
             checked(await instance.pipeline(commands))
 
-    def _locate(self, tenant: TenantId, user: UserId) -> tuple[Instance, PersonKeys]:
-        bucket = self._topology.person_bucket(tenant, user)
-        return self._instances[self._topology.instance_of(bucket)], PersonKeys(tenant, user, bucket)
+    async def of(self, tenant: TenantId, user: UserId) -> list[ConversationId]:
+        """As `ConversationSets.of`."""
+        instance, keys = self._places.locate(tenant, user)
+        return list(map(ConversationId, await instance.call("HKEYS", keys.authority)))
 
 
 async def _cursors(

@@ -17,14 +17,15 @@ from qim.writer.v1.writer_pb2_grpc import WriterStub
 from qim_common.calls import CURRENT
 from qim_common.channels import ChannelProvider
 from qim_common.errors import BackendUnavailable, MembershipVersionExpired, QimError, from_rpc_error
-from qim_common.ids import ConversationId, ConversationKind, MembershipOp, TenantId, UserId
+from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId
 from qim_session.domain.membership import MembershipChange
 from qim_session.storage import (
+    NONE_HIDDEN,
     ConversationState,
     DeliveredPage,
     MemberState,
+    WireEntry,
     WireMessage,
-    WireStay,
     Withheld,
 )
 
@@ -39,6 +40,9 @@ MEMBERS_SECONDS: Final = 30.0
 
 ATTEMPTS: Final = 3
 FIRST_PAUSE_SECONDS: Final = 0.05
+
+# A table is several times as fast as the enum, and a page has hundreds of rows.
+_STATES: Final[Mapping[int, MemberState]] = {int(state): state for state in MemberState}
 
 _ANSWERS: Final = (MembershipVersionExpired, BackendUnavailable)
 """What the writer may say about the question itself; everything else is a fault between the two services."""
@@ -87,34 +91,51 @@ class WriterClient:
         )
 
     async def states(
-        self, tenant: TenantId, user: UserId, read: Mapping[ConversationId, int], *, with_preview: bool
+        self,
+        tenant: TenantId,
+        user: UserId,
+        read: Mapping[ConversationId, int],
+        *,
+        with_preview: bool,
+        hidden: Mapping[ConversationId, int] = NONE_HIDDEN,
     ) -> list[ConversationState]:
         """As `Conversations.states`; previews that are too much for one answer are asked for in halves."""
         try:
-            return await self._states(tenant, user, read, with_preview=with_preview)
+            return await self._states(tenant, user, read, with_preview, hidden)
         except _AnswerTooLargeError:
             rows = list(read.items())
             if len(rows) == 1:
                 raise BackendUnavailable from None
             middle = len(rows) // 2
-            first = await self.states(tenant, user, dict(rows[:middle]), with_preview=with_preview)
-            return first + await self.states(tenant, user, dict(rows[middle:]), with_preview=with_preview)
+            halves = [
+                await self.states(tenant, user, dict(half), with_preview=with_preview, hidden=hidden)
+                for half in (rows[:middle], rows[middle:])
+            ]
+            return halves[0] + halves[1]
 
     async def _states(
-        self, tenant: TenantId, user: UserId, read: Mapping[ConversationId, int], *, with_preview: bool
+        self,
+        tenant: TenantId,
+        user: UserId,
+        read: Mapping[ConversationId, int],
+        with_preview: bool,
+        hidden: Mapping[ConversationId, int],
     ) -> list[ConversationState]:
         request = internal_pb2.ConversationStatesRequest(tenant_id=tenant, user_id=user, with_preview=with_preview)
         for conversation, read_seq in read.items():
-            request.conversations.add(conversation_id=conversation, read_seq=read_seq)
+            request.conversations.add(
+                conversation_id=conversation, read_seq=read_seq, hidden_seq=hidden.get(conversation)
+            )
 
         async def ask(timeout: float) -> internal_pb2.ConversationStatesResponse:
             return await self._channels.stub(InternalStub).ConversationStates(request, timeout=timeout)
 
         answer = await self._ask(ask, "ConversationStates", CALL_SECONDS)
-        if [state.conversation_id for state in answer.states] != list(read):
+        states = list(map(_state, answer.states))
+        if [state.conversation for state in states] != list(read):
             _log.error("the writer answered ConversationStates for other conversations than it was asked about")
             raise BackendUnavailable
-        return [_state(state) for state in answer.states]
+        return states
 
     async def delivered(
         self, tenant: TenantId, user: UserId, conversation: ConversationId, *, after_seq: int, limit: int
@@ -133,6 +154,9 @@ class WriterClient:
             next_after_seq=answer.next_after_seq,
             more=answer.more,
             generation=answer.generation,
+            waiting=answer.waiting,
+            newest_delivered_seq=answer.newest_delivered_seq,
+            first_time_ms=next((entry.message.time_ms for entry in answer.entries if entry.HasField("message")), 0),
         )
 
     async def _ask(self, ask: Callable[[float], Awaitable[_T]], method: str, seconds: float) -> _T:
@@ -167,25 +191,21 @@ def _named(error: QimError, method: str) -> Exception:
 
 
 def _state(wire: internal_pb2.ConversationState) -> ConversationState:
-    conversation = ConversationId(wire.conversation_id)
-    state = MemberState(wire.state)
-    if state is MemberState.UNKNOWN:
-        return ConversationState(conversation, state)
+    entry = wire.entry
     return ConversationState(
-        conversation=conversation,
-        state=state,
-        kind=ConversationKind(wire.kind),
-        head_seq=wire.head_seq,
-        unread_count=wire.unread_count,
-        stay=WireStay(wire.stay.SerializeToString()),
-        earliest_available_seq=wire.earliest_available_conversation_seq,
-        preview=WireMessage(wire.preview.SerializeToString()) if wire.HasField("preview") else None,
+        ConversationId(entry.conversation_id),
+        _STATES[entry.state],
+        WireEntry(entry.SerializeToString()),
+        unread_count=entry.unread_count,
+        joined_at=entry.stay.joined_at_conversation_seq,
+        earliest_available_seq=entry.earliest_available_conversation_seq,
         newest_delivered_seq=wire.newest_delivered_seq,
-        last_activity_ms=wire.last_activity_ms,
-        revision=wire.revision,
-        generation=wire.generation,
+        last_activity_ms=entry.last_activity_ms,
+        generation=entry.generation,
         upper_seq=wire.upper_seq,
         readable=wire.readable,
+        big=wire.big,
+        hidden=wire.hidden,
     )
 
 

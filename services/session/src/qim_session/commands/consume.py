@@ -1,31 +1,30 @@
-"""The durable lane: one consumer for the dispatch logs of one commit instance (storage.md, "Session").
+"""The consumer of the dispatch logs of one commit instance, for one lane (storage.md, "Session").
 
-Each partition (commit bucket) has a position of its own and is read in commit order. Only what has reached every
-session instance moves the position; whatever fails is read again from the log later, so that an outage of the
-writer or of a store costs time and nothing else. A partition that fails is left out for a while and holds up no
-other one.
+Each partition (commit bucket) has a position of its own and is read in commit order. Only what the lane has brought
+about moves the position; whatever fails is read again from the log later, so that an outage of the writer or of a
+store costs time and nothing else. A partition that fails is left out for a while and holds up no other one.
 
-Two processes may consume the same partitions: effects are idempotent, and of two checkpoint moves one wins; the
-other consumer takes up where the stored checkpoint stands.
+It consumes the partitions that it is told to hold. Where two processes hold one for a moment, effects are idempotent,
+and of two checkpoint moves one wins; the other consumer takes up where the stored checkpoint stands.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from qim_common.errors import QimError
 from qim_common.redis import StartRefused
-from qim_common.telemetry.metrics import SessionMetrics
-from qim_session.commands.audience import Audiences
-from qim_session.commands.projection import PartitionMovedError, Projector
-from qim_session.domain.entries import ProjectionEntry
-from qim_session.domain.folding import DispatchEntry, fold
-from qim_session.domain.list_pages import Progress
-from qim_session.domain.position import Checkpoint, Gap, Position, Refuse, decide_start
+from qim_common.telemetry.metrics import DispatchMetrics
+from qim_session.commands.lag import Lag
+from qim_session.commands.lane import Lane, LogGap, PartitionMovedError
+from qim_session.commands.locating import Start, overtaken, survey
+from qim_session.commands.pauses import Pause
+from qim_session.domain.folding import DispatchEntry
+from qim_session.domain.position import Checkpoint, Position
 from qim_session.storage import DispatchLog
 
 _log = logging.getLogger(__name__)
@@ -33,8 +32,11 @@ _log = logging.getLogger(__name__)
 ENTRIES_PER_READ: Final = 16
 """Of one partition in one read; an entry holds up to 256 messages."""
 
-BLOCK_MS: Final = 2_000
-"""How long a read waits for something new; below the connection's stall limit."""
+BLOCK_SECONDS: Final = 0.25
+"""How long a read waits for something new; idle partitions' progress is no older."""
+
+SETTLE_SECONDS: Final = 0.2
+"""How often the progress of partitions without news is stored at most."""
 
 PARTITIONS_AT_ONCE: Final = 32
 """How many partitions' batches are worked on at the same time."""
@@ -42,109 +44,97 @@ PARTITIONS_AT_ONCE: Final = 32
 GATHER_SECONDS: Final = 0.02
 """A read that found little is followed by this pause, so that a trickle of messages shares script calls."""
 
-FIRST_PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 5.0
+LONG_SECONDS: Final = 1.0
+"""A partition whose batch takes longer is left out of the reads until it is through, and holds up no other one."""
+
+AGED_MS: Final = 10_000
+"""A partition whose progress is older than this may have lost entries before they were read."""
+
+REFUSED_SECONDS: Final = 5.0
+"""How often a partition is looked at whose checkpoint does not belong to its log."""
 
 
 class DispatchLogRefused(StartRefused):
     """A checkpoint and its dispatch log do not belong together; consuming would lose or repeat messages silently."""
 
 
-@dataclass(slots=True)
-class _Pause:
-    """How long a partition is left out after failures in a row."""
-
-    failures: int = 0
-    until: float = 0.0
-
-    def extend(self, now: float) -> None:
-        self.failures += 1
-        self.until = now + min(FIRST_PAUSE_SECONDS * 2 ** (self.failures - 1), LONGEST_PAUSE_SECONDS)
-
-
 class DispatchConsumer:
-    """Consumes the partitions of one commit instance. Call `locate` once, then `run` in a task; cancel it to stop.
+    """Consumes partitions of one commit instance. `run` it in a task and tell it what to `hold`; cancel it to stop.
 
     Cancelling is safe at any moment: what was applied without its checkpoint is applied again by the next consumer.
     """
 
-    def __init__(self, log: DispatchLog, projector: Projector, audiences: Audiences, metrics: SessionMetrics) -> None:
+    def __init__(self, log: DispatchLog, lane: Lane, metrics: DispatchMetrics) -> None:
         self._dispatch = log
-        self._projector = projector
-        self._audiences = audiences
+        self._lane = lane
         self._metrics = metrics
-        self._at: dict[int, Position] = {}
-        self._log_ids: dict[int, str] = {}
+        self._lag = Lag(metrics, instance=next(iter(log.partitions), 0))  # the lowest is the instance's position
+        self._held: frozenset[int] = frozenset()
+        self._at: dict[int, Start] = {}
         self._progress: dict[int, int] = {}
-        self._pauses: dict[int, _Pause] = {}
+        self._unsettled: dict[int, int] = {}
+        self._settled_at = float("-inf")
+        self._pauses: dict[int, Pause] = {}
+        self._working: dict[int, asyncio.Task[None]] = {}
         self._at_once = asyncio.Semaphore(PARTITIONS_AT_ONCE)
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Up to where each partition has been consumed."""
-        return dict(self._at)
+        """Up to where each partition that is consumed here has been."""
+        return {partition: start.position for partition, start in self._at.items()}
 
     @property
     def progress(self) -> Mapping[int, int]:
-        """Of each partition the commit time (ms) below which everything is in the lists.
+        """Of each partition that is consumed here the commit time (ms) below which everything has been applied.
 
-        It is that of the newest entry that was projected or, after a read that reached the end, the instance's time
+        It is that of the newest entry that was applied or, after a read that reached the end, the instance's time
         before that read (storage.md, "Session"). An instance whose clock was set back commits below it until the clock
         has caught up.
         """
         return self._progress
 
-    async def locate(self, partitions: Sequence[int] | None = None) -> None:
-        """Find where each partition (default: all) goes on, by the start-up rule; a gap raises the projection epoch.
-
-        With several session instances a partition goes on at the smallest of their positions.
+    async def check_start(self) -> None:
+        """Look at all partitions of the instance, whoever holds them, before the process starts to serve.
 
         Raises:
             DispatchLogRefused: naming every partition whose checkpoint does not belong to its log.
             BackendUnavailable: an instance does not answer.
         """
-        partitions = self._dispatch.partitions if partitions is None else partitions
-        try:
-            stored = await self._projector.load(partitions)
-        except ValueError as error:
-            raise DispatchLogRefused(f"a stored checkpoint cannot be read: {error}") from None
-        # Only then the logs: a checkpoint that another consumer moves meanwhile must not seem to be beyond its log.
-        bounds = await self._dispatch.bounds(partitions)
-        refused: list[str] = []
-        gaps: list[tuple[int, Gap]] = []
-        for partition, log in zip(partitions, bounds, strict=True):
-            starts: list[Position] = []
-            for number, checkpoint in enumerate(stored[partition]):
-                match decide_start(checkpoint, log):
-                    case Refuse(why):
-                        refused.append(f"partition {partition}, session instance {number}: {why}")
-                    case Gap() as gap:
-                        gaps.append((partition, gap))
-                        starts.append(gap.position)
-                    case found:
-                        starts.append(found.position)
-            if starts:
-                self._at[partition] = min(starts)
-                self._log_ids[partition] = log.log_id
-                self._advance(partition, self._at[partition].ms)
-        if refused:
-            listed = "".join(f"\n  - {line}" for line in refused)
+        found = await survey(self._lane, self._dispatch, self._dispatch.partitions)
+        if found.refused:
+            listed = "".join(
+                f"\n  - partition {partition}, {why}" for partition, whys in found.refused.items() for why in whys
+            )
             raise DispatchLogRefused(
                 f"checkpoints do not belong to the dispatch logs:{listed}\nRestore the instance's data, or delete the "
                 "session store's checkpoints, after which the lists are projected from the oldest entry on."
             )
-        for partition, gap in gaps:
-            self._metrics.dispatch_gaps.inc()
-            _log.error(
-                "dispatch entries are gone that were not consumed; conversation lists are rebuilt",
-                extra={"partition": partition, "after": str(gap.missing_after), "up_to": str(gap.position)},
-            )
-        if gaps:
-            await self._projector.raise_epoch()
+
+    def hold(self, partitions: Iterable[int]) -> None:
+        """Consume these and no others from now on; those of other instances are none of this consumer's business.
+
+        What is being applied of a partition that is lost is given up at once.
+        """
+        held = frozenset(partitions) & frozenset(self._dispatch.partitions)
+        lost, self._held = self._held - held, held
+        for partition in lost:
+            self._forget(partition)
+            self._pauses.pop(partition, None)
+            if (task := self._working.get(partition)) is not None:
+                task.cancel()
 
     async def run(self) -> None:
         """Consume until cancelled."""
-        outage = _Pause()
+        try:
+            await self._consume_all()
+        finally:
+            working = list(self._working.values())
+            for task in working:
+                task.cancel()
+            await asyncio.gather(*working, return_exceptions=True)
+
+    async def _consume_all(self) -> None:
+        outage = Pause()
         while True:
             try:
                 found, full = await self._read_once()
@@ -153,46 +143,111 @@ class DispatchConsumer:
             except Exception:  # noqa: BLE001  whatever it is, nothing is lost and it is tried again
                 _log.exception("reading the dispatch logs failed")
             else:
-                outage = _Pause()
+                outage = Pause()
                 if found and not full:
                     await asyncio.sleep(GATHER_SECONDS)
                 continue
             self._metrics.dispatch_failures.inc()
+            self._lag.grow(_now())
             # The instance may come back with another log, so every partition is located again.
-            self._at.clear()
+            for partition in list(self._at):
+                self._forget(partition)
             outage.extend(_now())
             await asyncio.sleep(outage.until - _now())
 
     async def _read_once(self) -> tuple[bool, bool]:
         """One read of all partitions that are due: whether it found entries, and whether some may have more."""
+        if missing := sorted(part for part in self._held if part not in self._at and self._is_due(part)):
+            await self._locate(missing)
         now = _now()
-        missing = [partition for partition in self._dispatch.partitions if partition not in self._at]
-        if missing:
-            await self.locate(missing)
-        due = {partition: at for partition, at in self._at.items() if self._pause_of(partition).until <= now}
+        due = {partition: start.position for partition, start in self._at.items() if self._is_due(partition)}
         waits = [pause.until - now for pause in self._pauses.values() if pause.until > now]
-        wait = min([*waits, BLOCK_MS / 1000])
+        wait = min([*waits, BLOCK_SECONDS])
         if not due:
-            await asyncio.sleep(wait)
+            if not self._held:
+                self._lag.measure(0, _now())
+            if self._working:
+                await asyncio.wait(self._working.values(), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(wait)
             return False, False
         read = await self._dispatch.read(due, count=ENTRIES_PER_READ, block_ms=max(1, int(wait * 1000)))
+        aged = [part for part in due if part in self._at and read.time_ms - self._progress[part] > AGED_MS]
+        for partition in await overtaken(self._dispatch, {part: self._at[part] for part in aged}):
+            self._forget(partition)
         for partition in due.keys() - read.entries.keys():
-            self._advance(partition, read.time_ms)
-        await asyncio.gather(
-            *(self._consume(partition, entries, read.time_ms) for partition, entries in read.entries.items())
-        )
+            if partition in self._at:
+                self._unsettled[partition] = self._progress[partition] = read.time_ms
+        begun = {
+            partition: asyncio.create_task(self._consume(partition, self._at[partition], entries, read.time_ms))
+            for partition, entries in read.entries.items()
+            if partition in self._at
+        }
+        self._working |= begun
+        for partition, task in begun.items():
+            task.add_done_callback(partial(self._through, partition))
+        if begun:
+            await asyncio.wait(begun.values(), timeout=LONG_SECONDS)
+        self._lag.measure(max((read.time_ms - ms for ms in self._progress.values()), default=0), _now())
+        await self._settle()
         return bool(read.entries), any(len(entries) == ENTRIES_PER_READ for entries in read.entries.values())
 
-    async def _consume(self, partition: int, entries: Sequence[DispatchEntry], read_at_ms: int) -> None:
+    async def _locate(self, partitions: Sequence[int]) -> None:
+        found = await survey(self._lane, self._dispatch, partitions)
+        for partition, why in found.refused.items():
+            self._metrics.partitions_refused.inc()
+            self._pauses[partition] = Pause(until=_now() + REFUSED_SECONDS)
+            _log.error(
+                "a partition is not consumed, its checkpoint does not belong to its dispatch log",
+                extra={"partition": partition, "why": "; ".join(why)},
+            )
+        if found.gaps and not await self._bridge(found.gaps):
+            for gap in found.gaps:
+                found.starts.pop(gap.partition, None)
+        for partition, start in found.starts.items():
+            if partition in self._held:
+                self._at[partition] = start
+                self._progress[partition] = start.position.ms
+
+    async def _bridge(self, gaps: Sequence[LogGap]) -> bool:
+        for gap in gaps:
+            self._metrics.dispatch_gaps.inc()
+            _log.error(
+                "dispatch entries are gone that were not consumed",
+                extra={
+                    "partition": gap.partition,
+                    "instance": gap.place,
+                    "after": str(gap.gap.missing_after),
+                    "up_to": str(gap.gap.position),
+                },
+            )
+        try:
+            await self._lane.bridge(gaps)
+        except (QimError, PartitionMovedError) as error:
+            _log.warning("a gap cannot be made up for now", extra={"error": str(error)})
+            for partition in {gap.partition for gap in gaps}:
+                self._fail(partition)
+            return False
+        return True
+
+    def _through(self, partition: int, task: asyncio.Task[None]) -> None:
+        if self._working.get(partition) is task:
+            del self._working[partition]
+
+    async def _consume(self, partition: int, start: Start, entries: Sequence[DispatchEntry], read_at_ms: int) -> None:
         async with self._at_once:
             try:
-                await self._apply(partition, entries)
-                self._pauses.pop(partition, None)
                 at_the_end = len(entries) < ENTRIES_PER_READ
-                self._advance(partition, max(entries[-1].position.ms, read_at_ms if at_the_end else 0))
+                newest = entries[-1].position
+                progress_ms = max(newest.ms, read_at_ms if at_the_end else 0)
+                await self._lane.apply(partition, entries, Checkpoint(newest, start.log_id), progress_ms)
+                self._pauses.pop(partition, None)
+                if self._at.get(partition) is start:  # else it is to be located again, which finds the checkpoint
+                    self._at[partition] = Start(newest, start.log_id)
+                    self._progress[partition] = progress_ms
+                    self._unsettled.pop(partition, None)
             except PartitionMovedError:
-                self._metrics.checkpoint_conflicts.inc()
-                self._at.pop(partition, None)  # the next read locates it again
+                self._relocate(partition)
             except QimError as error:
                 self._fail(partition)
                 _log.warning("a partition waits", extra=self._where(partition, entries) | {"error": str(error)})
@@ -200,44 +255,42 @@ class DispatchConsumer:
                 self._fail(partition)
                 _log.exception("a partition's entries cannot be consumed", extra=self._where(partition, entries))
 
-    async def _apply(self, partition: int, entries: Sequence[DispatchEntry]) -> None:
-        projected: list[ProjectionEntry] = []
-        for run in fold(entries):
-            reached = await self._audiences.reached(run)
-            projected += [
-                ProjectionEntry(run.tenant, user, run.conversation, time_ms) for user, time_ms in reached.items()
-            ]
-        newest = entries[-1].position
-        await self._projector.apply(partition, projected, Checkpoint(newest, self._log_ids[partition]))
-        self._at[partition] = newest
-        self._metrics.projected_entries.inc(len(projected))
+    async def _settle(self) -> None:
+        """Store the progress of partitions without news, which also finds checkpoints that were moved or wiped."""
+        now = _now()
+        if not self._unsettled or now - self._settled_at < SETTLE_SECONDS:
+            return
+        unsettled, self._unsettled, self._settled_at = self._unsettled, {}, now
+        for partition in await self._lane.settle(unsettled):
+            if partition in self._at:
+                self._relocate(partition)
 
-    def _advance(self, partition: int, to_ms: int) -> None:
-        self._progress[partition] = max(self._progress.get(partition, 0), to_ms)
+    def _relocate(self, partition: int) -> None:
+        """The next read finds out where the partition stands."""
+        self._metrics.checkpoint_conflicts.inc()
+        _log.warning("a checkpoint is not where it was left", extra={"partition": partition})
+        self._forget(partition)
 
-    def _pause_of(self, partition: int) -> _Pause:
-        return self._pauses.get(partition, _NO_PAUSE)
+    def _forget(self, partition: int) -> None:
+        self._at.pop(partition, None)
+        self._progress.pop(partition, None)
+        self._unsettled.pop(partition, None)
+
+    def _is_due(self, partition: int) -> bool:
+        pause = self._pauses.get(partition)
+        return partition not in self._working and (pause is None or pause.until <= _now())
 
     def _fail(self, partition: int) -> None:
         self._metrics.dispatch_failures.inc()
-        self._pauses.setdefault(partition, _Pause()).extend(_now())
+        self._pauses.setdefault(partition, Pause()).extend(_now())
 
     def _where(self, partition: int, entries: Sequence[DispatchEntry]) -> dict[str, object]:
         return {
             "partition": partition,
             "first": str(entries[0].position),
             "last": str(entries[-1].position),
-            "failures": self._pause_of(partition).failures,
+            "failures": self._pauses[partition].failures,
         }
-
-
-_NO_PAUSE: Final = _Pause()
-
-
-def progress_of(consumers: Sequence[DispatchConsumer]) -> Progress:
-    """How far the partitions of all commit instances are; each consumer has been located."""
-    reached = [time_ms for consumer in consumers for time_ms in consumer.progress.values()]
-    return Progress(settled_ms=min(reached), newest_ms=max(reached))
 
 
 def _now() -> float:

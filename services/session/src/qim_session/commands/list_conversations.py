@@ -6,36 +6,34 @@ Behind the bottom come, oldest first, the conversations that may have risen unse
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from qim_common.errors import InvalidArgument, PageTokenInvalid
 from qim_common.identity import Actor
+from qim_common.ids import ConversationId
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_common.tokens import TokenSigner
-from qim_session.domain.list_pages import ListCursor, ListRow, Progress, take_page
-from qim_session.storage import (
-    STATES_PER_CALL,
-    ConversationLists,
-    Conversations,
-    ConversationState,
-    Cursors,
-    MemberState,
-)
+from qim_session.commands.listed import Entries, ListedConversation
+from qim_session.commands.rebuild import Rebuild
+from qim_session.domain.big_conversations import merge_big, reached
+from qim_session.domain.list_pages import ListCursor, ListPosition, ListRow, Progress, take_page
+from qim_session.list_storage import ConversationLists, ListRead
+from qim_session.storage import STATES_PER_CALL, MemberState
 
 METHOD: Final = "ListConversations"
 PAGE_SIZE_MAX: Final = 1000
 ANSWER_BYTES: Final = 2 * 1024 * 1024
-"""A page whose previews would pass this ends early; its token goes on behind it."""
+"""A page whose entries would pass this ends early; its token goes on behind it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedConversation:
-    """One entry: the state as the writer gives it, and how far the person has read."""
+class ProgressSource(Protocol):
+    """How far the projection is."""
 
-    state: ConversationState
-    read_seq: int
+    async def read(self) -> Progress:
+        """Of all partitions and session instances, a moment ago. Raises BackendUnavailable."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +49,24 @@ class ListConversations:
 
     def __init__(
         self,
+        rebuild: Rebuild,
         lists: ConversationLists,
-        cursors: Cursors,
-        conversations: Conversations,
+        entries: Entries,
         tokens: TokenSigner,
         metrics: SessionMetrics,
-        progress: Callable[[], Progress],
+        progress: ProgressSource,
     ) -> None:
+        self._rebuild = rebuild
         self._lists = lists
-        self._cursors = cursors
-        self._conversations = conversations
+        self._entries = entries
         self._tokens = tokens
         self._metrics = metrics
         self._progress = progress
 
-    async def __call__(self, actor: Actor, *, page_size: int, page_token: str) -> ConversationPage:
-        """One page.
+    async def __call__(
+        self, actor: Actor, *, page_size: int, page_token: str, include_hidden: bool = False
+    ) -> ConversationPage:
+        """One page; hidden conversations take their place in it and are left out of the answer.
 
         Raises:
             InvalidArgument: `page_size` outside of 1 to 1,000.
@@ -76,49 +76,81 @@ class ListConversations:
         if not 1 <= page_size <= PAGE_SIZE_MAX:
             raise InvalidArgument("page_size", f"must be from 1 to {PAGE_SIZE_MAX}")
         cursor = self._open(actor, page_token) if page_token else ListCursor()
-        rows, after = await self._rows(actor, cursor, page_size)
+        known: dict[ConversationId, ListedConversation] = {}
+        rows, after = await self._rows(actor, cursor, page_size, known)
         listed: list[ListedConversation] = []
         size = 0
-        last = cursor
+        last: ListRow | None = None
         for start in range(0, len(rows), STATES_PER_CALL):
             part = rows[start : start + STATES_PER_CALL]
-            for row, entry in zip(part, await self._entries(actor, part), strict=True):
+            await self._learn(actor, [row.position.conversation for row in part], known)
+            for row in part:
+                entry = known[row.position.conversation]
                 if entry.state.state is MemberState.UNKNOWN:
                     # Projected, so the person was in it; a state that denies it breaks an invariant.
                     self._metrics.group_interval_missing.inc()
                     continue
-                size += len(entry.state.preview or b"")
-                if size > ANSWER_BYTES and listed:
-                    return self._page(actor, listed, last)
+                if entry.hidden and not include_hidden:
+                    continue
+                size += len(entry.state.entry)
+                if size > ANSWER_BYTES and last is not None:
+                    return self._page(actor, listed, last.after)
                 listed.append(entry)
-                last = row.after
+                last = row
         return self._page(actor, listed, after)
 
-    async def _rows(self, actor: Actor, cursor: ListCursor, room: int) -> tuple[list[ListRow], ListCursor | None]:
+    async def _rows(
+        self, actor: Actor, cursor: ListCursor, room: int, known: dict[ConversationId, ListedConversation]
+    ) -> tuple[list[ListRow], ListCursor | None]:
+        """The rows of a page, and what was learned of their conversations on the way."""
         rows: list[ListRow] = []
         while True:
-            progress = self._progress()  # before the read: what the read does not show comes at or above it
-            found = await self._lists.page(
-                actor.tenant,
-                actor.user,
-                below=None if cursor.upward else cursor.place,
-                above=cursor.place if cursor.upward else None,
-                limit=room - len(rows) + 1,
-                upward=cursor.upward,
-            )
-            taken, after, turned = take_page(cursor, found, room - len(rows), progress)
+            progress = await self._progress.read()  # before the read: what it does not show comes at or above this
+            left = room - len(rows)
+            read = await self._read(actor, cursor, left + 1)
+            big = await self._big(actor, read, left, known)
+            found = merge_big(cursor, read.positions, big, limit=left + 1)
+            taken, after, turned = take_page(cursor, found, left, reached(progress, big))
             rows += taken
             if after is None or not turned:
                 return rows, after
             cursor = after
 
-    async def _entries(self, actor: Actor, rows: Sequence[ListRow]) -> list[ListedConversation]:
-        ids = [row.position.conversation for row in rows]
-        # A person's list may name a conversation twice in one page, when it rose meanwhile; it is asked for once.
-        read = await self._cursors.read_seqs(actor.tenant, actor.user, list(dict.fromkeys(ids)))
-        states = await self._conversations.states(actor.tenant, actor.user, read, with_preview=True)
-        by_id = {state.conversation: state for state in states}
-        return [ListedConversation(by_id[conversation], read[conversation]) for conversation in ids]
+    async def _read(self, actor: Actor, cursor: ListCursor, limit: int) -> ListRead:
+        """One read of a list that is complete; whether it is comes with it, and costs no question of its own."""
+        while True:
+            read = await self._lists.page(
+                actor.tenant,
+                actor.user,
+                below=None if cursor.upward else cursor.place,
+                above=cursor.place if cursor.upward else None,
+                limit=limit,
+                upward=cursor.upward,
+            )
+            if read.complete:
+                return read
+            await self._rebuild.ensure(actor.tenant, actor.user)
+
+    async def _big(
+        self, actor: Actor, read: ListRead, room: int, known: dict[ConversationId, ListedConversation]
+    ) -> list[ListPosition]:
+        """Where the big conversations of a read stand.
+
+        They are asked for once a page, together with the rows that were read: one that rises after that is above the
+        bottom and the way up has its old place, which is above its beginning, or a page has shown it.
+        """
+        if not read.big <= known.keys():
+            rows = [position.conversation for position in read.positions[:room]]
+            await self._learn(actor, [*rows, *read.big], known)
+        return [ListPosition(known[one].state.last_activity_ms, one) for one in sorted(read.big)]
+
+    async def _learn(
+        self, actor: Actor, conversations: Sequence[ConversationId], known: dict[ConversationId, ListedConversation]
+    ) -> None:
+        """Read the entries that are not known yet; a list may name a conversation twice in one page."""
+        missing = [conversation for conversation in conversations if conversation not in known]
+        if missing:
+            known.update(await self._entries.read(actor, missing))
 
     def _page(self, actor: Actor, listed: Sequence[ListedConversation], after: ListCursor | None) -> ConversationPage:
         token = ""

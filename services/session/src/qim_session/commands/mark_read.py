@@ -8,6 +8,7 @@ from typing import Final
 from qim_common.errors import InvalidArgument, PermissionDenied
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId
+from qim_session.commands.rebuild import Rebuild
 from qim_session.domain.cursors import Cursor
 from qim_session.storage import Conversations, Cursors
 
@@ -25,7 +26,8 @@ class ReadMark:
 class MarkRead:
     """The command behind the method of the same name."""
 
-    def __init__(self, cursors: Cursors, conversations: Conversations) -> None:
+    def __init__(self, rebuild: Rebuild, cursors: Cursors, conversations: Conversations) -> None:
+        self._rebuild = rebuild
         self._cursors = cursors
         self._conversations = conversations
 
@@ -42,6 +44,7 @@ class MarkRead:
         """
         if not 1 <= seq <= SEQ_MAX:
             raise InvalidArgument("seq", "must be a seq, from 1")
+        await self._rebuild.ensure(actor.tenant, actor.user)
         before = (await self._cursors.read_seqs(actor.tenant, actor.user, [conversation]))[conversation]
         wanted = max(seq, before)
         # The writer clamps in the same way, so that one question gives the bound and what is unread behind the cursor.
@@ -51,5 +54,5 @@ class MarkRead:
         if not state.readable:
             raise PermissionDenied
         cursor = Cursor(state.generation, wanted).clamped(state.upper_seq)
-        await self._cursors.advance_read(actor.tenant, actor.user, conversation, cursor)
+        await self._cursors.advance_read(actor, conversation, cursor)
         return ReadMark(cursor.seq, state.unread_count)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from qim_common.errors import QimError
 from qim_common.telemetry.metrics import SessionMetrics
+from qim_session.domain.entries import ProjectionEntry
 from qim_session.storage import ENTRIES_PER_CALL, ConversationSets, ProjectionStore
 
 _log = logging.getLogger(__name__)
@@ -31,6 +33,9 @@ class Registrar:
         self._sets = sets
         self._metrics = metrics
         self._news = asyncio.Event()
+        self._flushing = asyncio.Lock()
+        self._asked = 0
+        self._flushed = 0
 
     def notify(self) -> None:
         """Something waits: look at once."""
@@ -64,10 +69,37 @@ class Registrar:
         self._metrics.conversation_state_pending.set(waiting)
         if not entries:
             return 0
+        await self._write(entries)
+        return len(entries)
+
+    async def flush(self) -> None:
+        """Register everything that waits at this moment; also of other processes, whose registrars may go on meanwhile.
+
+        Callers at the same time share the work. Raises BackendUnavailable.
+        """
+        self._asked += 1
+        ticket = self._asked
+        async with self._flushing:
+            if self._flushed >= ticket:
+                return  # by a flush that began after this call
+            covered = self._asked
+            await self._drain()
+            self._flushed = covered
+
+    async def _drain(self) -> None:
+        # Everything that waited is written once as many as waited have been popped here, or none is left.
+        left: int | None = None
+        while left is None or left > 0:
+            entries, waiting = await self._store.pending(ENTRIES_PER_CALL)
+            if not entries:
+                return
+            left = waiting if left is None else left
+            left -= await self._write(entries)
+
+    async def _write(self, entries: Sequence[ProjectionEntry]) -> int:
         await self._sets.register(entries)
         self._metrics.conversation_state_written.inc(len(entries))
-        await self._store.pop_pending(entries)
-        return len(entries)
+        return await self._store.pop_pending(entries)
 
     async def _wait_for_news(self) -> None:
         try:

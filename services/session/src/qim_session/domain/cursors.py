@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 _PACKED: Final = struct.Struct(">IQ")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Cursor:
+class Cursor(NamedTuple):
     """A seq on a conversation's line of one generation. Orders by generation, then seq; cursors only move forward."""
 
     generation: int

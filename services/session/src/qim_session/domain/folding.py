@@ -3,17 +3,22 @@
 Within a stretch, all ordinary messages of a conversation at one membership version reach the same people, and only
 the newest of them matters to a list. So each conversation becomes a short row of steps, whatever it was that was
 written.
+
+The messages of big groups move no list: a list asks for their places (storage.md, "Session": `bigconvs`). Only who
+comes into one, or goes, is projected, and everybody at the version with which it became big.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from qim_common.ids import ConversationId, TenantId
 from qim_common.records import (
     Audience,
     Block,
+    BlockFlags,
     DispatchItem,
     MessageBlock,
     RecordType,
@@ -40,9 +45,10 @@ class Step:
         version: the membership version; of a control message the one that it makes.
         time_ms: the newest commit time.
         seq: the newest message's; 0 for the creation, which is no message.
-        broadcast: it reaches all members at `version`.
+        broadcast: it is projected for all members at `version`.
         change: the membership event, which also reaches the people it names.
         opaque: it is a membership event whose body was too large for the log, so that its people are not known here.
+        big: the conversation is big from now on for whom this reaches.
     """
 
     version: int
@@ -51,11 +57,12 @@ class Step:
     broadcast: bool
     change: MembershipChange | None = None
     opaque: bool = False
+    big: bool = False
 
     @property
     def plain(self) -> bool:
         """Only ordinary messages, so that the next ordinary one at this version can stand for them."""
-        return self.broadcast and self.change is None and not self.opaque
+        return self.broadcast and self.change is None and not self.opaque and not self.big
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +92,21 @@ def fold(entries: Iterable[DispatchEntry]) -> list[ConversationRun]:
 
 
 def _steps(block: Block, time_ms: int) -> Iterable[Step]:
+    big = BlockFlags.BIG in block.flags
     if isinstance(block, MessageBlock):
-        return [_step(block, item, time_ms) for item in block.items]
+        steps = [_step(block, item, time_ms) for item in block.items]
+        return filter(None, map(partial(_of_a_big_group, block.flags), steps)) if big else steps
     if block.change is StateChange.CREATED:
-        return [Step(block.version, time_ms, seq=0, broadcast=True)]
+        return [Step(block.version, time_ms, seq=0, broadcast=True, big=big)]
     # Other state entries reach no mailbox and move no conversation in a list.
     return []
+
+
+def _of_a_big_group(flags: BlockFlags, step: Step) -> Step | None:
+    began = BlockFlags.BIG_BEGAN in flags
+    if step.change is None and not step.opaque and not began:
+        return None
+    return replace(step, broadcast=began, big=True)
 
 
 def _step(block: MessageBlock, item: DispatchItem, time_ms: int) -> Step:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from qim_common.ids import ConversationId
 
@@ -22,9 +22,11 @@ CHASE_MS: Final = 10_000
 A conversation that rose before and goes on rising for as long, always ahead of its reader, may be left out."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ListPosition:
-    """A place in a list: newest activity first, conversations of one moment in descending order of their ids."""
+class ListPosition(NamedTuple):
+    """A place in a list: newest activity first, conversations of one moment in descending order of their ids.
+
+    A tuple, because a page makes and compares a good hundred of them.
+    """
 
     time_ms: int
     conversation: ConversationId
@@ -43,8 +45,7 @@ class Progress:
     newest_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ListCursor:
+class ListCursor(NamedTuple):
     """What is left of a list.
 
     Attributes:
@@ -84,12 +85,17 @@ def _unpack(data: bytes) -> ListPosition | None:
     return ListPosition(time_ms, ConversationId(conversation))
 
 
-@dataclass(frozen=True, slots=True)
-class ListRow:
-    """One row of a page, and the cursor of a page that ends with it."""
+class ListRow(NamedTuple):
+    """One row of a page; `turn` and `until_ms` are those of the page's cursor."""
 
     position: ListPosition
-    after: ListCursor
+    turn: ListPosition | None
+    until_ms: int
+
+    @property
+    def after(self) -> ListCursor:
+        """The cursor of a page that ends with this row."""
+        return ListCursor(self.position, self.turn, self.until_ms)
 
 
 def take_page(
@@ -112,7 +118,7 @@ def take_page(
         found = [position for position in found if position.time_ms <= cursor.until_ms]
     elif turn is None and found:
         turn = min(found[0], ListPosition(progress.settled_ms, _LOWEST))
-    rows = [ListRow(position, ListCursor(position, turn, cursor.until_ms)) for position in found[:room]]
+    rows = [ListRow(position, turn, cursor.until_ms) for position in found[:room]]
     if len(found) > room:
         return rows, rows[-1].after if rows else cursor, False
     if cursor.upward or cursor.place is None:

@@ -30,6 +30,10 @@ class Position:
             return Position(self.ms, self.seq - 1)
         return Position(self.ms - 1, _SEQ_MAX) if self.ms else self
 
+    def after(self) -> Position:
+        """The smallest position above this one."""
+        return Position(self.ms, self.seq + 1) if self.seq < _SEQ_MAX else Position(self.ms + 1, 0)
+
 
 LOG_START: Final = Position(0, 0)
 """Below every entry."""

@@ -3,11 +3,14 @@
 -- 7: read cursors).
 --
 -- KEYS[1]  read cursors, or a device's cursors, a hash: conversation to generation u32, seq u64, big-endian
--- ARGV     pairs of conversation and packed cursor, at most 1,000 pairs, each conversation once
+-- KEYS[2]  usig, a stream: told when a cursor has moved; absent: nobody is told
+-- ARGV[1]  the signal; empty without KEYS[2]
+-- ARGV     from [2] on pairs of conversation and packed cursor, at most 1,000 pairs, each conversation once
 -- Returns  how many cursors moved
 -- Status   none
+-- @include signal
 local moved = 0
-for i = 1, #ARGV, 2 do
+for i = 2, #ARGV, 2 do
   local stored = redis.call('HGET', KEYS[1], ARGV[i])
   local generation, seq = struct.unpack('>I4I8', ARGV[i + 1])
   local forward = true
@@ -20,5 +23,8 @@ for i = 1, #ARGV, 2 do
     redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
     moved = moved + 1
   end
+end
+if moved > 0 and KEYS[2] then
+  signal(KEYS[2], ARGV[1])
 end
 return moved

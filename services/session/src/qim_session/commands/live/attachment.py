@@ -1,0 +1,60 @@
+"""One device of one person, attached to a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qim_common.identity import Actor
+from qim_session.domain.delivery_order import DeliveryOrder, LiveMessage
+from qim_session.domain.resume import Unacknowledged
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from qim_session.commands.live.stream import LiveStream
+
+
+class AttachmentEnded(Exception):  # noqa: N818  it is no error
+    """Whoever still works for an attachment stops."""
+
+
+class Attachment:
+    """The state of an attachment; its stream decides when it ends.
+
+    Attributes:
+        number: chosen by the gateway.
+        since_ms: what was delivered earlier needs no look while catching up; None: all of it does.
+        token: the newest that was issued, or the one that it began with; empty: none.
+        catching: the task that catches up, while it runs.
+        owes_token: something was delivered since `token`.
+    """
+
+    __slots__ = (
+        "actor",
+        "catching",
+        "number",
+        "order",
+        "owes_token",
+        "since_ms",
+        "stream",
+        "token",
+        "unacknowledged",
+    )
+
+    def __init__(self, stream: LiveStream, number: int, actor: Actor, *, token: str, since_ms: int | None) -> None:
+        self.stream = stream
+        self.number = number
+        self.actor = actor
+        self.token = token
+        self.since_ms = since_ms
+        self.order = DeliveryOrder()
+        self.unacknowledged = Unacknowledged()
+        self.catching: asyncio.Task[None] | None = None
+        self.owes_token = False
+
+    def note_sent(self, message: LiveMessage) -> None:
+        """A message of the log was queued."""
+        self.unacknowledged.sent(message.conversation, message.cursor, message.time_ms)
+        if not self.owes_token:
+            self.owes_token = True
+            self.stream.owe_token(self)

@@ -1,0 +1,83 @@
+"""Read marks and flags of people's other devices: the streams `usig`, read by every replica (storage.md, "Session")."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from qim_common.errors import QimError
+from qim_common.redis import StartRefused
+from qim_session.commands.live.attachment import Attachment
+from qim_session.commands.live.connected import Connected
+from qim_session.commands.live.events import EventEncoder, WireEvent
+from qim_session.commands.live.stream import LiveStream
+from qim_session.domain.position import Position
+from qim_session.domain.signals import Signal
+from qim_session.live_storage import SignalLog
+
+_log = logging.getLogger(__name__)
+
+SIGNALS_PER_READ: Final = 1_000
+BLOCK_MS: Final = 2_000
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 5.0
+
+
+class SignalTail:
+    """Tells attachments what their person's other devices did. Run `run` in a task; cancel it to stop."""
+
+    def __init__(self, log: SignalLog, connected: Connected, encoder: EventEncoder) -> None:
+        self._signals = log
+        self._connected = connected
+        self._encoder = encoder
+
+    async def run(self) -> None:
+        """Read until cancelled. Where signals were lost, everybody is told that something may have changed."""
+        pause = FIRST_PAUSE_SECONDS
+        at: Position | None = None
+        sure = True
+        while True:
+            try:
+                if at is None:
+                    at = await self._signals.end()
+                if not sure and not await self._signals.holds(at):
+                    at = await self._signals.end()
+                    self._tell_everybody()
+                sure = True
+                read = await self._signals.read(at, count=SIGNALS_PER_READ, block_ms=BLOCK_MS)
+                at = read.upto
+                for signal in read.signals:
+                    self._tell(signal)
+            except (QimError, StartRefused) as error:
+                _log.warning("signals of other devices cannot be read", extra={"error": str(error)})
+            except Exception:  # noqa: BLE001  whatever it is, it is read again
+                _log.exception("reading signals failed")
+                at = None
+            else:
+                pause = FIRST_PAUSE_SECONDS
+                continue
+            sure = False
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _tell(self, signal: Signal) -> None:
+        others = [
+            attachment
+            for attachment in self._connected.of_person(signal.tenant, signal.user)
+            if attachment.actor.device != signal.device
+        ]
+        if others:
+            _by_stream(self._encoder.signal(signal), others)
+
+    def _tell_everybody(self) -> None:
+        _by_stream(self._encoder.states_changed(), list(self._connected.everybody()))
+
+
+def _by_stream(event: WireEvent, attachments: Sequence[Attachment]) -> None:
+    by_stream: dict[LiveStream, list[Attachment]] = {}
+    for attachment in attachments:
+        by_stream.setdefault(attachment.stream, []).append(attachment)
+    for stream, some in by_stream.items():
+        stream.tell(event, some)

@@ -1,0 +1,280 @@
+"""The live tail: reads all dispatch logs of one commit instance as they grow (storage.md, "Session").
+
+Every replica reads every partition, leases or not, from the moment on at which somebody is connected; before that it
+does not read at all. A partition whose block needs something of the writer waits for that and holds up no other one.
+Where entries were lost to it (they were trimmed while it stalled, or the log is another one), everybody connected
+catches up anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from qim_common.errors import MembershipVersionExpired, QimError
+from qim_common.ids import show
+from qim_common.records import Block, unpack_blocks
+from qim_common.redis import StartRefused
+from qim_common.telemetry.metrics import SessionMetrics
+from qim_session.commands.live.connected import Connected
+from qim_session.commands.live.fan_out import FanOut, Found
+from qim_session.commands.live.finding import Finding
+from qim_session.domain.folding import DispatchEntry
+from qim_session.domain.position import Checkpoint, Continue, Position, decide_start
+from qim_session.live_storage import InstanceClock
+from qim_session.storage import DispatchLog
+
+_log = logging.getLogger(__name__)
+
+ENTRIES_PER_READ: Final = 16
+"""Of one partition in one read."""
+
+BLOCK_MS: Final = 100
+"""How long a read waits for something new: as long as an attach may wait for an idle log to say so."""
+
+SOON_SECONDS: Final = 1.0
+SOON_BLOCK_MS: Final = 3
+"""How long a read waits while a partition has waited for the writer for less than a second."""
+
+GATHER_SECONDS: Final = 0.002
+"""A read that found something is followed by this pause, so that a stream of messages costs less than a read each."""
+
+STALLED_SECONDS: Final = 30.0
+"""After a pause as long as this it is checked whether entries are gone."""
+
+FIRST_PAUSE_SECONDS: Final = 0.05
+LONGEST_PAUSE_SECONDS: Final = 2.0
+
+_EVERYTHING: Final = 0
+"""Since when everybody catches up where the projection could not take an entry either: all conversations are read."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """The blocks of one partition that were read and not handed over."""
+
+    partition: int
+    blocks: deque[tuple[int, Block]]
+    upto_ms: int
+    found: Found = field(default_factory=Found)
+
+
+class LiveTail:
+    """The partitions of one commit instance. Run `run` in a task; cancel it to stop.
+
+    Args:
+        instance: its place in the configured list, for metrics.
+        on_gap: called when everybody has to catch up anew with what was committed from a moment (ms) on.
+        on_progress: called after each read.
+    """
+
+    def __init__(
+        self,
+        log: DispatchLog,
+        clock: InstanceClock,
+        connected: Connected,
+        fan_out: FanOut,
+        finding: Finding,
+        metrics: SessionMetrics,
+        *,
+        instance: int,
+        on_gap: Callable[[int], None],
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._dispatch = log
+        self._clock = clock
+        self._connected = connected
+        self._fan_out = fan_out
+        self._finding = finding
+        self._metrics = metrics
+        self._lag = metrics.tail_lag.labels(str(instance))
+        self._on_gap = on_gap
+        self._on_progress = on_progress
+        self._at: dict[int, Position] = {}
+        self._log_ids: dict[int, str] = {}
+        self._progress: dict[int, int] = dict.fromkeys(log.partitions, 0)
+        self._waiting: dict[int, asyncio.Task[None]] = {}
+        self._positioned = asyncio.Event()
+        self._checked_at = 0.0
+        self._waited_at = 0.0
+        self._lost_ms: int | None = None
+        self.settled_ms = 0
+
+    async def now_ms(self) -> int:
+        """The instance's time. Raises BackendUnavailable."""
+        return await self._clock.time_ms()
+
+    async def positioned(self) -> None:
+        """Wait until everything that is committed from now on will be handed over; somebody is connected."""
+        await self._positioned.wait()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        pause = FIRST_PAUSE_SECONDS
+        try:
+            while True:
+                try:
+                    if not self._connected.somebody.is_set():
+                        self._park()
+                        await self._connected.somebody.wait()
+                    await self._read_once()
+                except (QimError, StartRefused) as error:
+                    _log.warning("the live tail cannot read the dispatch logs", extra={"error": str(error)})
+                except Exception:  # noqa: BLE001  whatever it is, it is read again
+                    _log.exception("the live tail failed")
+                else:
+                    pause = FIRST_PAUSE_SECONDS
+                    continue
+                self._metrics.dispatch_failures.inc()
+                self._checked_at = 0.0
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        finally:
+            self._park()
+
+    def _park(self) -> None:
+        self._positioned.clear()
+        self._at.clear()
+        self._lost_ms = None
+        self._give_up()
+
+    def _give_up(self) -> None:
+        for task in self._waiting.values():
+            task.cancel()
+        self._waiting.clear()
+
+    async def _read_once(self) -> None:
+        now = _now()
+        if not self._at:
+            await self._position()
+        elif now - self._checked_at > STALLED_SECONDS:
+            await self._check()
+        self._checked_at = now
+        due = {partition: at for partition, at in self._at.items() if partition not in self._waiting}
+        if not due:
+            await asyncio.wait(
+                list(self._waiting.values()), timeout=BLOCK_MS / 1000, return_when=asyncio.FIRST_COMPLETED
+            )
+            return
+        # What waits for the writer is read on when it is through, and not after the longest wait.
+        soon = now - self._waited_at < SOON_SECONDS and self._waiting
+        block_ms = SOON_BLOCK_MS if soon else BLOCK_MS
+        read = await self._dispatch.read(due, count=ENTRIES_PER_READ, block_ms=block_ms)
+        self._checked_at = _now()
+        for partition in due.keys() - read.entries.keys():
+            self._advance(partition, read.time_ms)
+        for partition, entries in read.entries.items():
+            at_the_end = len(entries) < ENTRIES_PER_READ
+            self._take(partition, entries, read.time_ms if at_the_end else 0)
+        self._settle(read.time_ms)
+        if read.entries and all(len(entries) < ENTRIES_PER_READ for entries in read.entries.values()):
+            await asyncio.sleep(GATHER_SECONDS)
+
+    async def _position(self) -> None:
+        """Begin at the logs' ends: what was committed before this moment is caught up with from the owner."""
+        time_ms = await self._clock.time_ms()
+        partitions = self._dispatch.partitions
+        for partition, log in zip(partitions, await self._dispatch.bounds(partitions), strict=True):
+            self._at[partition] = log.last
+            self._log_ids[partition] = log.log_id
+            self._progress[partition] = time_ms
+        self._settle(time_ms)
+        self._positioned.set()
+        lost_ms, self._lost_ms = self._lost_ms, None
+        if lost_ms is not None:
+            self._lose(lost_ms)
+
+    async def _check(self) -> None:
+        """Whether the logs still hold what comes after the positions; else everybody catches up from here."""
+        partitions = list(self._at)
+        for partition, log in zip(partitions, await self._dispatch.bounds(partitions), strict=True):
+            start = decide_start(Checkpoint(self._at[partition], self._log_ids[partition]), log)
+            if not isinstance(start, Continue):
+                _log.error("dispatch entries are gone that were not handed over", extra={"partition": partition})
+                # Remembered until it is told: beginning at the logs' ends may fail, and be tried again later.
+                self._lost_ms = self.settled_ms
+                self._at.clear()
+                self._give_up()
+                await self._position()
+                return
+
+    def _take(self, partition: int, entries: Sequence[DispatchEntry], end_ms: int) -> None:
+        self._at[partition] = entries[-1].position
+        try:
+            blocks = deque((entry.position.ms, block) for entry in entries for block in unpack_blocks(entry.data))
+            work = _Work(partition, blocks, max(entries[-1].position.ms, end_ms))
+            through = self._hand_over(work)
+        except Exception:  # noqa: BLE001  one partition's fault holds up no other one
+            _log.exception("a partition's entries cannot be handed over", extra={"partition": partition})
+            self._lose(_EVERYTHING)
+            return
+        if not through:
+            task = asyncio.create_task(self._finish(work), name=f"live partition {partition}")
+            self._waiting[partition] = task
+            self._waited_at = _now()
+            task.add_done_callback(lambda done: self._finished(partition, done))
+
+    def _hand_over(self, work: _Work) -> bool:
+        """Hand over block after block; False where one needs something."""
+        while work.blocks:
+            time_ms, block = work.blocks[0]
+            if self._fan_out.hand_over(block, time_ms, work.found):
+                return False
+            work.blocks.popleft()
+            if work.found.bodies or work.found.changes:
+                work.found = Found()
+        self._advance(work.partition, work.upto_ms)
+        return True
+
+    async def _finish(self, work: _Work) -> None:
+        """Find out what is needed and hand over, until the work is through."""
+        pause = FIRST_PAUSE_SECONDS
+        while not self._hand_over(work):
+            time_ms, block = work.blocks[0]
+            needs = self._fan_out.hand_over(block, time_ms, work.found)
+            try:
+                await self._finding.find(needs, work.found)
+            except MembershipVersionExpired:
+                self._metrics.audiences_unresolved.inc()
+                _log.error(
+                    "the members at a version are gone, everybody connected catches up",
+                    extra={"conversation": show(block.conversation), "version": block.version},
+                )
+                work.blocks.popleft()
+                self._lose(_EVERYTHING)
+            except QimError as error:
+                _log.warning("a partition waits", extra={"partition": work.partition, "error": str(error)})
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            else:
+                pause = FIRST_PAUSE_SECONDS
+
+    def _finished(self, partition: int, task: asyncio.Task[None]) -> None:
+        if self._waiting.get(partition) is not task:
+            return  # given up with everything else
+        del self._waiting[partition]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A block that cannot be read at all: whoever is connected gets it from the owner.
+            _log.error("a partition's blocks cannot be handed over", exc_info=error, extra={"partition": partition})
+            self._lose(_EVERYTHING)
+
+    def _lose(self, since_ms: int) -> None:
+        self._metrics.tail_gaps.inc()
+        self._on_gap(since_ms)
+
+    def _advance(self, partition: int, to_ms: int) -> None:
+        if to_ms > self._progress[partition]:
+            self._progress[partition] = to_ms
+
+    def _settle(self, time_ms: int) -> None:
+        self.settled_ms = min(self._progress.values())
+        self._lag.set(max(time_ms - self.settled_ms, 0) / 1000)
+        self._on_progress()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
