@@ -191,3 +191,10 @@ def test_an_id_is_printed_without_a_suite(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == "16d153a5-2ca1-a8ee-51ab-fc8a2d6f41c8\n"
     assert end(qim.main, ["id", "ana", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["user"] == "16d153a5-2ca1-a8ee-51ab-fc8a2d6f41c8"
+
+
+def test_a_chat_without_a_terminal_says_so_and_ends_with_2(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert end(qim.main, ["--as", "ana", "chat", "hikers"]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert captured.err.startswith("qim chat needs a terminal")

@@ -29,6 +29,7 @@ from qim_client.words import counted
 from qim_common.errors import InvalidArgument
 from qim_common.ids import MAX_TENANT, show
 from qim_devkit import cli_drawing as drawing
+from qim_devkit.cli_chat import chat
 from qim_devkit.cli_group import GroupArgument, UpToOption, group_app
 from qim_devkit.cli_session import Session
 from qim_devkit.importing.command import import_history
@@ -43,6 +44,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(group_app, name="group")
+app.command("chat")(chat)
 app.command("import")(import_history)
 
 ConversationArgument = Annotated[

@@ -98,12 +98,16 @@ class Session:
 
     def run(self, work: Callable[[ActorClient], Awaitable[Answer]]) -> Answer:
         """The result of `work` for the end user; a refusal is printed and ends the run with exit code 1."""
+        return self.run_with_client(lambda _, actor: work(actor))
+
+    def run_with_client(self, work: Callable[[GatewayClient, ActorClient], Awaitable[Answer]]) -> Answer:
+        """The same for work that needs the gateway's client too."""
         profile, me = self._profile(), self.me
         device = self._device_id(me)
 
         async def connected() -> Answer:
             async with GatewayClient.from_profile(profile, timeout=self._timeout) as client:
-                return await work(client.as_actor(self.tenant, me, device))
+                return await work(client, client.as_actor(self.tenant, me, device))
 
         try:
             answer = asyncio.run(connected())
