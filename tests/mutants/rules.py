@@ -41,6 +41,10 @@ def _commands(name: str) -> str:
     return f"{WRITER}/commands/{name}.py"
 
 
+def _session(path: str) -> str:
+    return f"{SESSION}/{path}"
+
+
 CHANGES: Final = (
     Mutant(
         "the version is not compared when a change commits",
@@ -197,8 +201,8 @@ SENDS: Final = (
         "who was a member once may send",
         "invariant 1",
         _lua("send"),
-        "ordinal = stay and byte(stay, 2) % 2 == 1 and sub(stay, 3, 5)",
-        "ordinal = stay and sub(stay, 3, 5)",
+        "stays[s] = stay and byte(stay, 2) % 2 == 1 and sub(stay, 3, 5)",
+        "stays[s] = stay and sub(stay, 3, 5)",
     ),
     Mutant(
         "a frozen group takes messages",
@@ -232,7 +236,7 @@ SENDS: Final = (
         "the content behind an id of a send is not compared",
         "contracts.md, Idempotency",
         _lua("send"),
-        "if sub(entry, 1, 8) == ARGV[digests + i - 1] then",
+        "if sub(entry, 1, 8) == args[digests + i - 1] then",
         "if entry then",
     ),
     Mutant(
@@ -257,9 +261,7 @@ READS: Final = (
         "invariant 6",
         _commands("history"),
         "wanted = sorted({seq for seq in seqs if seq in visible})",
-        "person = __import__('dataclasses').replace(\n"
-        "            (await readable(self._membership, actor, conversation))[1], own_clear=0\n"
-        "        )\n"
+        "person = (await readable(self._membership, actor, conversation))[1]._replace(own_clear=0)\n"
         "        visible = visible_range(person, facts.line)\n"
         "        wanted = sorted({seq for seq in seqs if seq in visible})",
     ),
@@ -322,9 +324,9 @@ READS: Final = (
     Mutant(
         "the floor is ignored in the mailbox",
         "invariant 12",
-        _commands("states"),
+        _commands("delivered"),
         "visible = visible_range(person, facts.line)\n        outline",
-        "visible = visible_range(person, replace(facts.line, floor=0))\n        outline",
+        "visible = visible_range(person, facts.line._replace(floor=0))\n        outline",
     ),
     Mutant(
         "the preview is the newest message, visible or not",
@@ -402,8 +404,8 @@ READS: Final = (
         "the total counts conversations that the person has left",
         "invariant 7",
         f"{SESSION}/commands/person_conversations.py",
-        "sum(state.unread_count for state in states if state.state is MemberState.MEMBER)",
-        "sum(state.unread_count for state in states)",
+        "elif entry.state.state is MemberState.MEMBER:",
+        "else:",
     ),
 )
 
@@ -453,4 +455,176 @@ AUDIENCES: Final = (
     ),
 )
 
-MUTANTS: Final = (*CHANGES, *SENDS, *READS, *AUDIENCES)
+CONSUMERS: Final = (
+    Mutant(
+        "who has lost a partition writes there all the same",
+        "storage.md: fenced by the checkpoint",
+        _session("lua/project_entries.lua"),
+        "  if stored ~= ARGV[2] then\n",
+        "  if false then\n",
+    ),
+    Mutant(
+        "a batch's checkpoint moves with its first call",
+        "invariant 10",
+        _session("commands/projection.py"),
+        "to if start == starts[-1] else None",
+        "to",
+    ),
+    Mutant(
+        "what is new through the low-latency lane is not registered",
+        "storage.md: whichever lane comes first registers",
+        _session("lua/project_entries.lua"),
+        "sub(packed, 25, 40)) == 1 then",
+        "sub(packed, 25, 40)) == 1 and partition ~= '' then",
+    ),
+    Mutant(
+        "what is known is registered again",
+        "storage.md: registered exactly once",
+        _session("lua/project_entries.lua"),
+        "sub(packed, 25, 40)) == 1 then",
+        "sub(packed, 25, 40)) then",
+    ),
+    Mutant(
+        "a late message moves a conversation down",
+        "storage.md: ZADD GT",
+        _session("lua/project_entries.lua"),
+        "KEYS[3 + i], 'GT', ARGV[4 + 2 * i]",
+        "KEYS[3 + i], ARGV[4 + 2 * i]",
+    ),
+    Mutant(
+        "progress is stored by one who has lost the partition",
+        "storage.md: a partition's progress",
+        _session("lua/settle_progress.lua"),
+        "if (stored[i] or '') == ARGV[count + i] then",
+        "if true then",
+    ),
+    Mutant(
+        "progress runs ahead of a batch that is not the last one",
+        "storage.md: a partition's progress",
+        _session("commands/consume.py"),
+        "progress_ms = max(newest.ms, read_at_ms if at_the_end else 0)",
+        "progress_ms = max(newest.ms, read_at_ms)",
+    ),
+    Mutant(
+        "a consumer goes on behind what has left the log meanwhile",
+        "storage.md: checkpoints",
+        _session("commands/locating.py"),
+        "    if not starts:\n        return []\n",
+        "    return []\n",
+    ),
+    Mutant(
+        "the registrar pops as many heads as it wrote, whatever they are",
+        "storage.md: pops only heads equal to what it wrote",
+        _session("lua/pop_pending.lua"),
+        "while same < #ARGV and heads[same + 1] == ARGV[same + 1] do",
+        "while same < #ARGV and heads[same + 1] do",
+    ),
+    Mutant(
+        "the registrar pops first and writes then",
+        "storage.md: the registrar",
+        _session("commands/register.py"),
+        "        await self._sets.register(entries)\n"
+        "        self._metrics.conversation_state_written.inc(len(entries))\n"
+        "        return await self._store.pop_pending(entries)\n",
+        "        popped = await self._store.pop_pending(entries)\n"
+        "        await self._sets.register(entries)\n"
+        "        return popped\n",
+    ),
+    Mutant(
+        "a second registration overwrites the first one",
+        "storage.md: first_seen_at",
+        _session("backends/redis_people.py"),
+        '("HSETNX", keys.authority,',
+        '("HSET", keys.authority,',
+    ),
+    Mutant(
+        "the membership log is trimmed before it is registered",
+        "storage.md: the registrar",
+        _session("commands/memlog.py"),
+        "        for start in range(0, len(people), ENTRIES_PER_CALL):\n"
+        "            await self._sets.register(people[start : start + ENTRIES_PER_CALL])\n"
+        "        if through:\n"
+        "            await self._members.trim(through)\n",
+        "        if through:\n"
+        "            await self._members.trim(through)\n"
+        "        for start in range(0, len(people), ENTRIES_PER_CALL):\n"
+        "            await self._sets.register(people[start : start + ENTRIES_PER_CALL])\n",
+    ),
+    Mutant(
+        "the membership log is trimmed beyond what was registered",
+        "storage.md: the registrar",
+        _session("backends/redis_memlog.py"),
+        '("XTRIM", self._keys[partition], "MINID", str(position.after()))',
+        '("XTRIM", self._keys[partition], "MAXLEN", 0 if position else 1)',
+    ),
+    Mutant(
+        "after a gap the epoch rises before the membership log is registered",
+        "storage.md: checkpoints, at start",
+        _session("commands/projection_lane.py"),
+        "        await self._memlog.drain({gap.partition for gap in gaps})\n"
+        "        await self._projector.raise_epoch({gap.place for gap in gaps})\n",
+        "        await self._projector.raise_epoch({gap.place for gap in gaps})\n"
+        "        await self._memlog.drain({gap.partition for gap in gaps})\n",
+    ),
+    Mutant(
+        "a gap is passed over without a new epoch",
+        "storage.md: checkpoints, at start",
+        _session("commands/projection_lane.py"),
+        "        await self._projector.raise_epoch({gap.place for gap in gaps})\n",
+        "",
+    ),
+    Mutant(
+        "a rebuild reads the set before what waits is registered",
+        "storage.md: the person whose epoch mark is old",
+        _session("commands/rebuild.py"),
+        "        await self._pending[self._topology.instance_of(self._topology.person_bucket(tenant, user))].flush()\n",
+        "",
+    ),
+    Mutant(
+        "a rebuild marks the epoch in which it ends",
+        "storage.md: the person whose epoch mark is old",
+        _session("commands/rebuild.py"),
+        "        await self._lists.mark(tenant, user, epoch)\n",
+        "        await self._lists.mark(tenant, user, (await self._lists.epoch(tenant, user))[0])\n",
+    ),
+    Mutant(
+        "a device's cursor goes beyond what was delivered",
+        "invariant 12",
+        _session("commands/mailbox.py"),
+        "moves[state.conversation] = cursor.clamped(state.newest_delivered_seq)",
+        "moves[state.conversation] = cursor.clamped(2 * state.newest_delivered_seq + 1)",
+    ),
+)
+
+PUSHES: Final = (
+    Mutant(
+        "a push checkpoint moves before the sink has taken the batch",
+        "invariant 10",
+        _session("commands/push/lane.py"),
+        "        await self._deliver(gathered)\n        await self._move(partition, to)\n",
+        "        await self._move(partition, to)\n        await self._deliver(gathered)\n",
+    ),
+    Mutant(
+        "the sender of a message is told of it",
+        "docs/push.md: who is told",
+        _session("commands/push/gathering.py"),
+        "if one.message.sender != user]",
+        "]",
+    ),
+    Mutant(
+        "a body goes along without a state that shows it",
+        "invariant 6",
+        _session("commands/push/deciding.py"),
+        "if standing is None or self._body_max_bytes == 0:",
+        "if self._body_max_bytes == 0:",
+    ),
+    Mutant(
+        "who has read a message is told of it",
+        "docs/push.md: who is told",
+        _session("domain/push.py"),
+        "marks.read >= message.place",
+        "marks.read > message.place",
+    ),
+)
+
+MUTANTS: Final = (*CHANGES, *SENDS, *READS, *AUDIENCES, *CONSUMERS, *PUSHES)

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.mutants.rules import SESSION, WRITER, Mutant
+from tests.mutants.rules import CONSUMERS, SESSION, WRITER, Mutant
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = (WRITER, SESSION)
@@ -30,10 +30,23 @@ SUITE: Final = (
         "tests/integration/writer_state",
         "tests/integration/writer_scripts",
         "tests/integration/session/test_people.py",
+        "tests/integration/session/test_push_lane.py",
     ),
     ("tests/model/test_visibility.py", "tests/model/test_machine.py", "tests/conformance"),
 )
 """In-process, then the whole service: each part up to its first failure, the second only if the first passes."""
+
+CONSUMER_SUITE: Final = (
+    ("tests/model/consumers",),
+    tuple(
+        f"tests/integration/session/test_{name}.py"
+        for name in ("registration", "memlog", "held_partitions", "dispatch_consumer", "project_entries", "leases")
+    ),
+)
+"""What comes first for the rules of consumers. A walk is random, so the tests of single rules stand behind it."""
+
+WALKS: Final = "30"
+"""Of the consumers."""
 
 SEQUENCES: Final = "100"
 """Of the model's machine: enough for a weakened rule, which nearly every sequence would meet."""
@@ -101,7 +114,7 @@ def judge(mutant: Mutant | None) -> Verdict:
             file = copy / mutant.file
             file.write_text(mutant.applied(file.read_text()))
         run = Run(0, "")
-        for part in SUITE:
+        for part in SUITE if mutant is not None and mutant not in CONSUMERS else (*CONSUMER_SUITE, *SUITE):
             run = _run(copy, part)
             if run.exit_code and not run.killer:
                 # Nothing was tested: a port that another process took meanwhile, say. Once more, then it counts.
@@ -117,6 +130,7 @@ def _run(copy: Path, tests: Sequence[str]) -> Run:
         "PYTHONPATH": os.pathsep.join(str((copy / package).parent) for package in PACKAGES),
         "PYTHONDONTWRITEBYTECODE": "1",
         "QIM_MODEL_SEQUENCES": SEQUENCES,
+        "QIM_CONSUMER_WALKS": WALKS,
         "QIM_MODEL_SHRINK": "0",
     }
     options = ("-x", "-q", "--tb=short", "-p", "no:cacheprovider", f"--basetemp={copy / 'tests'}")

@@ -1,0 +1,1 @@
+"""Push notifications out of the dispatch log (docs/push.md)."""
