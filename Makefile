@@ -56,14 +56,14 @@ integration: setup ## Run the integration tests: one service over mTLS, a real V
 e2e: setup ## Run the end-to-end tests: the whole suite as processes
 	@$(PYTEST) tests/e2e
 
-conformance: setup ## Perform scenario files (FILES="a.yaml b.yaml"; default: all of tests/conformance)
-	@$(BIN)/python -m tests.conformance.runner $(FILES)
+conformance: setup ## Perform scenario files (FILES="a.yaml b.yaml" MODE=all; default: all files, pulled mailboxes)
+	@$(BIN)/python -m tests.conformance.runner $(if $(MODE),--mode $(MODE)) $(FILES)
 
 replay: setup ## Import TRACE=room.jsonl and compare each person with EXPECT=room.csv (NEWCOMER= REJOIN= LEAVER=)
 	@$(BIN)/python -m qim_devkit.replay $(if $(NEWCOMER),--newcomer '$(NEWCOMER)') $(if $(REJOIN),--rejoin '$(REJOIN)') \
 		$(if $(LEAVER),--leaver '$(LEAVER)') '$(TRACE)' '$(EXPECT)'
 
-model: setup ## Play thousands of operation sequences against the reference model; QIM_MODEL_SEQUENCES=N for another number
+model: setup ## Play thousands of sequences against the reference models; QIM_MODEL_SEQUENCES=N, QIM_CONSUMER_WALKS=N for more
 	@$(PYTEST) tests/model
 
 mutants: setup ## Weaken one rule at a time and show which test notices; MUTANTS="words" for those named so
@@ -84,7 +84,7 @@ buf: .venv/.locked ## Lint the protos with buf, built with Go on first use; skip
 		$(BUF) lint && echo "buf lint: no fault"; \
 	fi
 
-bench: setup ## Measure the commit path against a raw baseline, both on this machine
+bench: setup ## Measure commits, deliveries, lists and the projection, with raw baselines, all on this machine
 	@$(BIN)/python -m bench
 
 lock: .venv/.locked ## Turn requirements.in into the hash-pinned requirements.lock

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from tests.conformance.runner.files import read_files, read_text
-from tests.conformance.runner.performance import Theatre
 from tests.conformance.runner.scenario import Scenario
+from tests.conformance.runner.theatre import Mode, Theatre
+from tests.support.service_metrics import counted
 from tests.support.valkey import require_valkey
 
+from qim_devkit.protos import repository_root
 from qim_devkit.suite import Suite
 
 SCENARIOS = read_files(sorted(Path(__file__).parent.glob("*.yaml")))
+SHARED = repository_root().parent / "shared" / "scenarios"
+SEED = 1
+REBUILT = "qim_session_projection_user_rebuilt_total"
 
 pytestmark = pytest.mark.server
 
 
 @pytest_asyncio.fixture(scope="module")
-async def theatre(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Theatre]:
+async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Suite]:
     require_valkey()
-    async with Suite(tmp_path_factory.mktemp("conformance") / "suite") as suite, Theatre(suite) as opened:
+    async with Suite(tmp_path_factory.mktemp("conformance") / "suite", sessions=3) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module")
+async def theatre(suite: Suite) -> AsyncIterator[Theatre]:
+    async with Theatre(suite) as opened:
         yield opened
 
 
@@ -31,6 +43,29 @@ async def test_scenario(theatre: Theatre, scenario: Scenario) -> None:
     checks = await theatre.perform(scenario)
     assert checks
     assert [str(check) for check in checks if not check.passed] == []
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("mode", [Mode.SUBSCRIBE, Mode.WIPED])
+async def test_attached_devices_see_the_same_on_several_replicas_also_when_the_projection_is_lost(
+    suite: Suite, mode: Mode
+) -> None:
+    theirs = read_files(sorted(SHARED.glob("*.yaml")))  # none where the directory is not there
+    known = [(scenario.start, scenario.steps) for scenario in SCENARIOS]
+    scenarios = [*SCENARIOS, *(scenario for scenario in theirs if (scenario.start, scenario.steps) not in known)]
+    failed: list[str] = []
+    keys: Counter[str] = Counter()
+    rebuilt = await counted(suite, REBUILT, *suite.session_names)
+    async with Theatre(suite, mode, SEED) as opened:
+        async for outcome in opened.perform_all(scenarios):
+            assert outcome.error is None, outcome.scenario.name
+            keys.update(check.key for check in outcome.checks)
+            failed += [str(check) for check in outcome.checks if not check.passed]
+    assert failed == []
+    if mode is Mode.WIPED:
+        assert await counted(suite, REBUILT, *suite.session_names) >= rebuilt + len(scenarios)
+    assert keys["delivered (subscribed)"] == keys["delivered (attached late)"] == keys["delivered"] > 0
+    assert all(keys[f"{key} (attached late)"] == keys[key] > 0 for key in ("unread", "head", "state"))
 
 
 WRONG = """

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 from tests.support.valkey import require_valkey
 
-from qim_client.config import ClientConfig
+from qim_client.config import ClientConfig, GatewayProfile
 from qim_client.gateway import GatewayClient
 from qim_client.names import user_id
 from qim_common.ids import ConversationId, TenantId
@@ -55,7 +55,12 @@ async def members_of(suite: Suite, group: ConversationId) -> set[bytes]:
 
 
 def gateway(suite: Suite) -> GatewayClient:
-    return GatewayClient.from_profile(ClientConfig.load(suite.paths.client_config).require_gateway(), timeout=10.0)
+    return GatewayClient.from_profile(gateway_profile(suite), timeout=10.0)
+
+
+def gateway_profile(suite: Suite) -> GatewayProfile:
+    """What the command lines of this suite read."""
+    return ClientConfig.load(suite.paths.client_config).require_gateway()
 
 
 async def test_every_process_serves_and_ends_cleanly(tmp_path: Path) -> None:
@@ -89,6 +94,33 @@ async def test_a_restart_finds_the_data_and_the_ports(tmp_path: Path) -> None:
     async with Suite(tmp_path / "suite") as second:
         assert second.addresses == addresses
         assert await members_of(second, group) == {ANA, BEN, CARA}
+
+
+async def test_every_session_replica_serves_at_a_port_of_its_own_and_ends_alone(tmp_path: Path) -> None:
+    async with Suite(tmp_path / "suite", sessions=3) as first:
+        addresses = first.addresses
+        assert set(addresses) == {*MODULES, "session-1", "session-2"}
+        assert gateway_profile(first).session == addresses["session"]
+        group = await create_group(first)
+        await first.kill("session-1")
+        for name in ("session", "session-2"):
+            await listed(first, addresses[name], group)
+        await first.restart("session-1")
+        await listed(first, addresses["session-1"], group)
+    # Fewer replicas, and again more: all find the ports that they had.
+    async with Suite(tmp_path / "suite") as second:
+        assert second.addresses == {name: addresses[name] for name in MODULES}
+    async with Suite(tmp_path / "suite", sessions=3) as third:
+        assert third.addresses == addresses
+
+
+async def listed(suite: Suite, session: str, group: ConversationId) -> None:
+    """Waits until a session replica has the group in a member's list."""
+    async with GatewayClient(suite.addresses["writer"], session, suite.gateway_files(), timeout=10.0) as client:
+        async with asyncio.timeout(START_SECONDS):
+            ben = client.as_actor(TENANT, BEN)
+            while [entry.conversation async for entry in ben.conversations()] != [group]:  # noqa: ASYNC110  nobody tells
+                await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("name", ["writer", "valkey-0", "valkey-1"])

@@ -10,15 +10,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tests.model.moves import Move, Moves, Told, wire_settings
 from tests.model.reader import Reader, outcome
 from tests.model.reference import Conversation, Refused
-from tests.model.sights import Sight, expected_sight
+from tests.model.sights import Sight, expected_sight, told_entry
 from tests.model.world import TENANT, World
+from tests.support.subscribers import Subscriber
 
-from qim_common.ids import ConversationId, UserId, direct_conversation_id
+from qim_client import Attachment, actor
+from qim_common.ids import ConversationId, DeviceId, UserId, direct_conversation_id
 
 
 @dataclass
@@ -29,6 +32,7 @@ class Lane(Moves):
     pending: list[tuple[Move, Told | str] | list[Sight] | Told] = field(default_factory=list)
     _first: dict[bytes, Any] = field(default_factory=dict)
     _turns: int = 0
+    _devices: dict[UserId, tuple[Attachment | None, Subscriber]] = field(default_factory=dict)
 
     @classmethod
     def of_group(cls, people: list[UserId]) -> Lane:
@@ -81,10 +85,14 @@ class Lane(Moves):
         return len(self.past)
 
     async def play(self, world: World) -> None:
-        """Carry the queue out, in order; raises AssertionError where the service says something else."""
+        """Carry the queue out, in order; raises AssertionError where the service says something else.
+
+        Meanwhile everybody has a device that is attached to a live stream from before the conversation exists.
+        """
         queue, self.pending = self.pending, []
         done: list[str] = []
         try:
+            await self._attach(world)
             for item in queue:
                 if isinstance(item, tuple):
                     done.append(item[0].name)
@@ -96,9 +104,39 @@ class Lane(Moves):
                         await Reader(world, self.group, sight, self._turns).compare()
                 else:
                     await self._compare_group(world, item)
+            await self._compare_devices(world)
         except Exception as error:
             error.add_note(f"group {self.group.hex()}, after {len(done)} steps: {', '.join(done)}")
             raise
+
+    async def _attach(self, world: World) -> None:
+        for who in self.people:
+            if who not in self._devices:
+                subscriber = Subscriber(acknowledges=True)  # two lanes may share their people
+                attachment = await world.live.attach(
+                    0, actor(TENANT, who, DeviceId(uuid.uuid4().bytes)), subscriber, wait=False
+                )
+                self._devices[who] = attachment, subscriber
+
+    async def _compare_devices(self, world: World) -> None:
+        """Every attached device has got what its person was delivered, each once, and is detached."""
+        for who, (attachment, subscriber) in self._devices.items():
+            expected = expected_sight(self.model, who)
+            await subscriber.until(partial(self._has_got, subscriber, expected))
+            assert subscriber.fault == ""
+            assert self._got(subscriber) == expected.delivered, f"attached device, expected {expected}"
+            for entry in subscriber.entries:
+                if entry.conversation == self.group and entry.message is not None:
+                    assert told_entry(entry.message) == expected.line[entry.message.seq]
+            if attachment is not None:
+                await world.live.detach(attachment)
+        self._devices.clear()
+
+    def _has_got(self, subscriber: Subscriber, expected: Sight) -> bool:
+        return self._got(subscriber) == expected.delivered
+
+    def _got(self, subscriber: Subscriber) -> list[int]:
+        return [seq for first, last in subscriber.ranges(self.group) for seq in range(first, last + 1)]
 
     async def _carry_out(self, world: World, move: Move, foretold: Told | str) -> None:
         answer = await outcome(move.carry_out(world))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 import grpc
+from tests.support.subscribers import Subscriptions
 from tests.support.valkey import require_valkey
 
 from qim.membership.v1 import membership_pb2, membership_pb2_grpc
@@ -56,6 +57,7 @@ class World:
         self._channels = ChannelProvider(
             suite.addresses["writer"], TlsFiles(session.cert, session.key, (session.ca,)), options=()
         )
+        self.live = Subscriptions([self.gateway])
         self._membership = self._channels.stub(membership_pb2_grpc.GroupMembershipStub)
         self.internal = self._channels.stub(internal_pb2_grpc.InternalStub)
 
@@ -108,4 +110,5 @@ class World:
             suite = await stack.enter_async_context(Suite(directory, valkeys=2, tenants=(TENANT,)))
             world = cls(suite)
             stack.push_async_callback(world.close)
+            await stack.enter_async_context(world.live)
             yield world

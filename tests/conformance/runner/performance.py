@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
+import asyncio
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,56 +11,16 @@ from tests.conformance.runner import scenario as values
 from tests.conformance.runner.cast import Cast
 from tests.conformance.runner.checks import NOBODY, Check, shown
 from tests.conformance.runner.operations import Answer, Operations, Request
-from tests.conformance.runner.scenario import Direct, Expect, Group, Operation, Scenario
-from tests.conformance.runner.sights import Sights
+from tests.conformance.runner.scenario import Direct, Expect, Group, Operation, Scenario, Value
+from tests.conformance.runner.sights import DELIVERED, Sights
+from tests.conformance.runner.stalls import Stalls, View
+from tests.conformance.runner.wiping import Pause
 
-from qim_client import GatewayClient, GroupSettings, OperatorClient, SendStream
+from qim_client import GroupSettings, OperatorClient, SendStream
 from qim_common.errors import PermissionDenied, QimError
-from qim_common.ids import ConversationId, TenantId, direct_conversation_id, show, uuid7
-from qim_devkit.suite import Suite
-
-TENANT: Final = TenantId(1)
-CALL_SECONDS: Final = 30.0
-"""The deadline of every call: generous, so that a busy machine makes a run slow and not wrong."""
+from qim_common.ids import ConversationId
 
 NOTHING: Final = "nothing"
-
-
-class Theatre:
-    """The clients of one suite, for any number of scenarios one after another. Use it as a context manager."""
-
-    def __init__(self, suite: Suite) -> None:
-        addresses = suite.addresses
-        self._gateway = GatewayClient(
-            addresses["writer"], addresses["session"], suite.gateway_files(), timeout=CALL_SECONDS
-        )
-        self._operator = OperatorClient(addresses["admin"], suite.operator_files(), TENANT, timeout=CALL_SECONDS)
-        self._stream = self._gateway.open_stream()
-        self._run = show(uuid7())
-        self._numbers = itertools.count()
-
-    async def __aenter__(self) -> Theatre:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stream.close()
-        await self._operator.close()
-        await self._gateway.close()
-
-    async def perform(self, scenario: Scenario) -> list[Check]:
-        """All comparisons of one scenario. Raises the QimError of a group that cannot be created."""
-        cast = Cast(self._gateway, TENANT, f"{self._run}/{next(self._numbers)}")
-        conversation = await self._begin(scenario.start, cast)
-        return await _Performance(scenario, cast, self._operator, self._stream, conversation).play()
-
-    async def _begin(self, start: Group | Direct, cast: Cast) -> ConversationId:
-        if isinstance(start, Direct):
-            return direct_conversation_id(cast.tenant, *cast.ids(start.people))
-        settings = start.settings.applied_to(GroupSettings())
-        created = await cast.acting(start.owner).create_group(
-            cast.ids(start.members), group=cast.group, settings=settings
-        )
-        return created.group
 
 
 @dataclass(slots=True)
@@ -70,8 +31,13 @@ class _Asked:
     first: Answer | None = None
 
 
-class _Performance:
-    """One scenario while it is played."""
+class Performance:
+    """One scenario while it is played.
+
+    Parameters:
+        stalls: people's further devices, which are compared as well; None: there are none.
+        pause: where it pauses, if it does.
+    """
 
     def __init__(
         self,
@@ -80,6 +46,9 @@ class _Performance:
         operator: OperatorClient,
         stream: SendStream,
         conversation: ConversationId,
+        *,
+        stalls: Stalls | None = None,
+        pause: Pause | None = None,
     ) -> None:
         start = scenario.start
         self._scenario = scenario
@@ -89,18 +58,34 @@ class _Performance:
         self._direct = start.people if isinstance(start, Direct) else None
         self._operations = Operations(cast, operator, stream, conversation, self._direct)
         self._sights = Sights(cast, operator, conversation)
+        self._stalls = stalls
+        self._pause = pause
         self._insiders = {start.owner, *start.members} if isinstance(start, Group) else set()
         self._asked: dict[int, _Asked] = {}
         self._known_head = 0  # nobody else writes
         self._checks: list[Check] = []
 
     async def play(self) -> list[Check]:
+        """All comparisons. Raises the QimError of a group that cannot be created."""
+        if self._stalls is not None:
+            await self._stalls.open(_names(self._scenario))
+        await self._begin(self._scenario.start)
         for place, step in enumerate(self._scenario.steps):
+            if self._pause is not None:
+                await self._pause.before(place)
             if isinstance(step, Expect):
                 await self._expect(place, step)
             else:
                 await self._operate(place, step)
         return self._checks
+
+    async def _begin(self, start: Group | Direct) -> None:
+        if isinstance(start, Group):
+            await self._cast.acting(start.owner).create_group(
+                self._cast.ids(start.members),
+                group=self._conversation,
+                settings=start.settings.applied_to(GroupSettings()),
+            )
 
     async def _operate(self, place: int, step: Operation) -> None:
         before = self._known_head
@@ -147,10 +132,19 @@ class _Performance:
 
     async def _expect(self, place: int, step: Expect) -> None:
         await self._sights.settled([name for name in step.people if name in self._insiders])
-        for name, expected in step.people.items():
-            got = await self._sights.see(name, expected)
+        looks = await asyncio.gather(*(self._look(name, expected) for name, expected in step.people.items()))
+        for (name, expected), (got, further) in zip(step.people.items(), looks, strict=True):
             for key, value in expected.items():
                 self._compare(place, name, key, shown(value), shown(got[key]))
+            for (key, how), seen in further.items():
+                self._compare(place, name, f"{key} ({how})", shown(expected[key]), shown(seen))
+
+    async def _look(self, name: str, keys: Collection[str]) -> tuple[Mapping[str, Value], View]:
+        """What a person sees, and what the person's further devices do."""
+        got = await self._sights.see(name, keys)
+        if self._stalls is None:
+            return got, {}
+        return got, await self._stalls.see(name, keys, got.get(DELIVERED))
 
     def _compare(self, place: int, person: str, key: str, expected: str, got: str) -> None:
         self._checks.append(Check(self._scenario, place, person, key, expected, got))
@@ -167,3 +161,15 @@ class _Performance:
             except PermissionDenied:
                 return 0
         return max(heads)
+
+
+def _names(scenario: Scenario) -> list[str]:
+    """Everybody whom the scenario names, in the order of appearance."""
+    start = scenario.start
+    names = dict.fromkeys(start.people if isinstance(start, Direct) else (start.owner, *start.members))
+    for step in scenario.steps:
+        if isinstance(step, Expect):
+            names |= dict.fromkeys(step.people)
+        else:
+            names |= dict.fromkeys(getattr(step.action, "users", ()))
+    return list(names)

@@ -23,6 +23,9 @@ HISTORY_PAGE: Final = 40
 NO_ENTRY: Final = "no entry"
 """What is got of the list entry of a conversation that is not in the person's list."""
 
+DELIVERED: Final = "delivered"
+"""The key of `expect` that tells what a mailbox has received."""
+
 _POLL_SECONDS: Final = 0.02
 
 
@@ -43,7 +46,8 @@ class Sights:
         try:
             async with asyncio.timeout(SETTLE_SECONDS):
                 for name in people:
-                    while await self._entry(self._cast.acting(name)) is None:  # noqa: ASYNC110  nobody tells
+                    person = self._cast.acting(name)
+                    while await entry_of(person, self._conversation) is None:  # noqa: ASYNC110  nobody tells
                         await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             return
@@ -52,9 +56,9 @@ class Sights:
         """What the person sees, by key. A refusal shows as its reason."""
         person = self._cast.acting(name)
         entry: Conversation | None = None
-        if _LISTED.keys() & set(keys):
-            entry = await self._entry(person)
-        found = {key: _LISTED[key](entry) for key in keys if key in _LISTED}
+        if LISTED.keys() & set(keys):
+            entry = await entry_of(person, self._conversation)
+        found = {key: LISTED[key](entry) for key in keys if key in LISTED}
         return found | {key: await self._value(_LOOKS[key], name, person) for key in keys if key in _LOOKS}
 
     async def _value(self, look: _Look, name: str, person: ActorClient) -> Value:
@@ -110,11 +114,13 @@ class Sights:
         owner = (await self._operator.get_group(self._conversation)).owner
         return None if owner is None else self._cast.name(owner)
 
-    async def _entry(self, person: ActorClient) -> Conversation | None:
-        async for entry in person.conversations():
-            if entry.conversation == self._conversation:
-                return entry
-        return None
+
+async def entry_of(person: ActorClient, conversation: ConversationId) -> Conversation | None:
+    """The conversation's entry in the person's list."""
+    async for entry in person.conversations():
+        if entry.conversation == conversation:
+            return entry
+    return None
 
 
 _Look = Callable[[Sights, str, ActorClient], Awaitable[Value]]
@@ -122,13 +128,13 @@ _Look = Callable[[Sights, str, ActorClient], Awaitable[Value]]
 _LOOKS: Final[Mapping[str, _Look]] = {
     "history": Sights._history,
     "earliest": Sights._earliest,
-    "delivered": Sights._mailbox,
+    DELIVERED: Sights._mailbox,
     "members": Sights._members,
     "can_send": Sights._can_send,
     "owner": Sights._owner,
 }
 
-_LISTED: Final[Mapping[str, Callable[[Conversation | None], Value]]] = {
+LISTED: Final[Mapping[str, Callable[[Conversation | None], Value]]] = {
     "unread": lambda entry: NO_ENTRY if entry is None else entry.unread_count,
     "head": lambda entry: NO_ENTRY if entry is None else entry.head_seq,
     "state": lambda entry: ABSENT if entry is None else entry.state.name,

@@ -103,6 +103,17 @@ def test_a_suite_of_unknown_services_or_no_valkey_is_refused(tmp_path: Path) -> 
         Suite(tmp_path, services=("writer", "reader"))
     with pytest.raises(ValueError, match="at least one Valkey"):
         Suite(tmp_path, valkeys=0)
+    with pytest.raises(ValueError, match="at least one session replica"):
+        Suite(tmp_path, sessions=0)
+
+
+def test_replicas_are_named_after_the_session_service_which_stays_where_it_was(tmp_path: Path) -> None:
+    assert Suite(tmp_path).service_names == ("writer", "session", "admin")
+    several = Suite(tmp_path, sessions=3)
+    assert several.session_names == ("session", "session-1", "session-2")
+    assert several.service_names == ("writer", "session", "session-1", "session-2", "admin")
+    without = Suite(tmp_path, services=("writer",), sessions=3)
+    assert (without.service_names, without.session_names) == (("writer",), ())
 
 
 async def test_a_suite_refuses_data_that_lies_on_another_number_of_valkeys(paths: SuitePaths) -> None:

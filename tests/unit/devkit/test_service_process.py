@@ -80,6 +80,30 @@ async def test_a_killed_service_starts_again_on_its_port(make: Make) -> None:
     assert process.pid != first
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process's state in /proc")
+async def test_a_paused_service_answers_nothing_goes_on_after_a_resume_and_can_be_stopped_while_paused(
+    make: Make,
+) -> None:
+    process = make("serve")
+    await process.start()
+    status = Path(f"/proc/{process.pid}/stat")
+    process.pause()
+    await until_state(status, "T")
+    process.resume()
+    await until_state(status, "S")
+    process.pause()
+    assert await process.stop()
+    process.pause()
+    process.resume()  # neither is a fault once it has ended
+
+
+async def until_state(status: Path, wanted: str) -> None:
+    """Waits until the kernel says that the process stands still ("T") or sleeps ("S")."""
+    async with asyncio.timeout(10):
+        while status.read_text().rpartition(")")[2].split()[0] != wanted:  # noqa: ASYNC110  nobody tells
+            await asyncio.sleep(0.01)
+
+
 async def test_a_running_service_is_not_started_twice(make: Make) -> None:
     process = make("serve")
     await process.start()

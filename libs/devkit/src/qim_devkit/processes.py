@@ -123,6 +123,7 @@ class ServiceProcess:
         """
         if self._process is None or self._process.returncode is not None:
             return True
+        self.resume()  # a paused one would not take the signal
         self._process.terminate()
         try:
             status = await asyncio.wait_for(self._process.wait(), timeout)
@@ -130,6 +131,16 @@ class ServiceProcess:
             await self.kill()
             return False
         return status == 0 or (status == -signal.SIGTERM and not self._has_served)
+
+    def pause(self) -> None:
+        """Make it stand still (SIGSTOP): it keeps its connections and answers nothing. Nothing if it does not run."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause` (SIGCONT). Does nothing if it does not run."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
         """End it at once (SIGKILL), as a crash would. Does nothing if it does not run."""

@@ -34,6 +34,9 @@ from qim_devkit.valkey import ValkeyServer
 MODULES: Final = {"writer": "qim_writer.main", "session": "qim_session.main", "admin": "qim_admin.main"}
 """The services in the order in which they start; they stop in the opposite one."""
 
+SESSION: Final = "session"
+"""The service that may run in several replicas."""
+
 DRAIN_SECONDS: Final = "3"
 """How long a service that stops waits for its calls, and then again for its own work."""
 
@@ -43,10 +46,14 @@ _WATCH_SECONDS: Final = 0.2
 class Suite:
     """Valkeys `valkey-0`, `valkey-1`, ... and the services `writer`, `session` and `admin`, by these names.
 
+    Further replicas of the session service are `session-1`, `session-2`, ...: they have ports, a certificate and a log
+    of their own. Whoever is told one address only, the writer and `client.toml`, is told that of `session`.
+
     Args:
         directory: holds everything; created if it is not there. One supervisor at a time.
         valkeys: how many instances, from 1; a directory keeps the number it began with.
         services: which of MODULES to start.
+        sessions: how many replicas of the session service, from 1, where it is among `services`.
         tenants: the tenants that the development identities may act in.
         env_overrides: environment variables of every service that replace or extend the ones made here.
     """
@@ -57,17 +64,26 @@ class Suite:
         *,
         valkeys: int = 2,
         services: Sequence[str] = tuple(MODULES),
+        sessions: int = 1,
         tenants: Sequence[int] = (1,),
         env_overrides: Mapping[str, str] | None = None,
     ) -> None:
         if valkeys < 1:
             raise ValueError("a suite has at least one Valkey")
+        if sessions < 1:
+            raise ValueError("a suite has at least one session replica; leave the service out to have none")
         if unknown := set(services) - set(MODULES):
             raise ValueError(f"unknown services {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
         self.paths = SuitePaths(directory.resolve())
         self.pki = DevPki(self.paths.pki)
         self.tenants = tuple(tenants)
-        self.service_names = tuple(name for name in MODULES if name in services)
+        self.session_names = tuple(map(_replica, range(sessions))) if SESSION in services else ()
+        self.service_names = tuple(
+            name
+            for service in MODULES
+            if service in services
+            for name in (self.session_names if service == SESSION else (service,))
+        )
         self.valkey_names = tuple(f"valkey-{number}" for number in range(valkeys))
         self._overrides = dict(env_overrides or {})
         self._installation_id = ""
@@ -160,19 +176,24 @@ class Suite:
         }
         self._services = {
             name: ServiceProcess(
-                name, MODULES[name], self.environment(name), self.paths.log(name), self._address(f"{name}.health")
+                name,
+                MODULES[_service(name)],
+                self.environment(name),
+                self.paths.log(name),
+                self._address(f"{name}.health"),
             )
             for name in self.service_names
         }
 
-    def environment(self, service: str) -> dict[str, str]:
+    def environment(self, name: str) -> dict[str, str]:
         """The whole environment of one service: this process's without any QIM_ variable, and what the suite sets."""
-        files = self.pki.issue(service, f"{service}-0")
+        service = _service(name)
+        files = self.pki.issue(service, f"{service}-0" if name == service else name)
         first, *rest = self.valkey_addresses
         settings = {
-            "QIM_LISTEN": self._address(service),
-            "QIM_HEALTH_LISTEN": self._address(f"{service}.health"),
-            "QIM_METRICS_LISTEN": self._address(f"{service}.metrics"),
+            "QIM_LISTEN": self._address(name),
+            "QIM_HEALTH_LISTEN": self._address(f"{name}.health"),
+            "QIM_METRICS_LISTEN": self._address(f"{name}.metrics"),
             "QIM_TLS_CERT_FILE": str(files.cert),
             "QIM_TLS_KEY_FILE": str(files.key),
             "QIM_TLS_CA_FILE": str(self.pki.services_ca),
@@ -187,7 +208,8 @@ class Suite:
         }
         if service == "admin":
             settings["QIM_OPERATOR_CA_FILE"] = str(self.pki.operators_ca)
-        settings |= {f"QIM_{other.upper()}_ADDR": address for other, address in self.addresses.items()}
+        addresses = self.addresses
+        settings |= {f"QIM_{other.upper()}_ADDR": addresses[other] for other in MODULES if other in addresses}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("QIM_")}
         return {**inherited, "PYTHONUNBUFFERED": "1", **settings, **self._overrides}
 
@@ -205,6 +227,14 @@ class Suite:
             await self._services[name].kill()
         else:
             self._valkeys[name].kill()
+
+    def pause(self, name: str) -> None:
+        """Make one service stand still (SIGSTOP) until `resume`, or until it is stopped. Raises KeyError if unknown."""
+        self._services[name].pause()
+
+    def resume(self, name: str) -> None:
+        """Let a paused service go on as if nothing had been. Raises KeyError if unknown."""
+        self._services[name].resume()
 
     async def restart(self, name: str) -> None:
         """Stop one service or Valkey if it runs, start it on the same port, and wait until it serves.
@@ -239,3 +269,13 @@ class Suite:
 
     def _address(self, name: str) -> str:
         return f"127.0.0.1:{self._ports[name]}"
+
+
+def _replica(number: int) -> str:
+    """What a replica of the session service is called."""
+    return f"{SESSION}-{number}" if number else SESSION
+
+
+def _service(name: str) -> str:
+    """The service of which `name` is a replica."""
+    return name.partition("-")[0]

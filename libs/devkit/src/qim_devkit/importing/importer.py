@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -64,6 +64,7 @@ class Importer:
         file: an open cursor file; `cursor` is where the import stands, and fits to the history.
         user_of: the id of a person of the history.
         answered: told after each call where the import stands.
+        between: awaited before the next call, with the same; what it raises stops the import.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Importer:
         group: ConversationId,
         user_of: Callable[[Person], UserId],
         answered: Callable[[Cursor], None] = lambda cursor: None,
+        between: Callable[[Cursor], Awaitable[None]] | None = None,
     ) -> None:
         self._gateway = gateway
         self._operator = operator
@@ -86,6 +88,7 @@ class Importer:
         self._group = group
         self._user_of = user_of
         self._answered = answered
+        self._between = between
         self._import_id = bytes.fromhex(cursor.import_id)
         self._saving: asyncio.Task[None] | None = None
         self._calls = 0
@@ -105,6 +108,8 @@ class Importer:
                 for batch in batches(line for line in left if line.number not in self._cursor.ahead):
                     await self._renew_ids()
                     await self._carry_out(stream, batch)
+                    if self._between is not None:
+                        await self._between(self._cursor)
         finally:
             await self._saved()
         return self._cursor

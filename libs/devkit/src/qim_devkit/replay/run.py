@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from qim_devkit.importing.lines import Person, survey
 from qim_devkit.importing.plan import Plan, take_up
 from qim_devkit.importing.progress import Bar
 from qim_devkit.replay.answers import OWNER, Difference, PersonAnswers, differences
+from qim_devkit.replay.mailboxes import AT_ONCE, Devices, Mailbox
 from qim_devkit.replay.sights import Eyes
 from qim_devkit.suite import Suite
 
@@ -27,9 +29,6 @@ TENANT: Final = TenantId(1)
 GROUP: Final = "replay"
 WHOLE_GROUP: Final = {"QIM_MEMBERSHIP_EVENT_BROADCAST_MAX_MEMBERS": "100000"}
 """The answers are those of a room in which every event reaches the whole group."""
-
-AT_ONCE: Final = 8
-"""People looked through at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,12 @@ async def replay(
         )
         operator = OperatorClient(suite.addresses["admin"], suite.operator_files(), TENANT, timeout=CALL_SECONDS)
         group, owner = group_id(GROUP), user_id(name_of(OWNER))
-        async with gateway, operator:
+        services = Services(
+            suite.addresses["writer"], suite.addresses["session"], suite.gateway_files(), timeout=CALL_SECONDS
+        )
+        mailboxes = {person: Mailbox(services, actor(TENANT, user_id(name_of(person)))) for person in expected}
+        async with gateway, operator, AsyncExitStack() as closing:
+            closing.push_async_callback(services.close)
             step(f"Importing {history.lines:,} lines")
             plan = Plan(int(TENANT), GROUP, name_of(OWNER), settings)
             with CursorFile(directory / "cursor.json") as file:
@@ -84,29 +88,24 @@ async def replay(
                         group=group,
                         user_of=lambda person: user_id(name_of(person)),
                         answered=bar.answered,
+                        between=Devices(mailboxes.values()).keep_up,
                     )
                     cursor = await importer.run(trace, history, owner, settings)
             step(f"Looking through the eyes of {len(expected)} people")
-            found = await _look(suite, operator, group, expected)
+            found = await _look(services, operator, group, mailboxes)
     wrong = [line for person, right in expected.items() for line in differences(person, right, found[person])]
     values = len(expected) * len(PersonAnswers.__slots__)
     return Replayed(tuple(wrong), values, cursor.done, cursor.refused)
 
 
 async def _look(
-    suite: Suite, operator: OperatorClient, group: ConversationId, people: Iterable[str]
+    services: Services, operator: OperatorClient, group: ConversationId, mailboxes: Mapping[str, Mailbox]
 ) -> dict[str, PersonAnswers]:
-    services = Services(
-        suite.addresses["writer"], suite.addresses["session"], suite.gateway_files(), timeout=CALL_SECONDS
-    )
     at_once = asyncio.Semaphore(AT_ONCE)
 
     async def one(person: str) -> tuple[str, PersonAnswers]:
         async with at_once:
-            eyes = Eyes(services, operator, actor(TENANT, user_id(name_of(person))), group)
+            eyes = Eyes(services, operator, actor(TENANT, user_id(name_of(person))), group, mailboxes[person])
             return person, await eyes.look()
 
-    try:
-        return dict(await asyncio.gather(*map(one, people)))
-    finally:
-        await services.close()
+    return dict(await asyncio.gather(*map(one, mailboxes)))

@@ -19,6 +19,7 @@ from qim_common.errors import PermissionDenied
 from qim_common.identity import ACTOR_KEY, Actor
 from qim_common.ids import ConversationId
 from qim_devkit.replay.answers import PersonAnswers
+from qim_devkit.replay.mailboxes import Mailbox
 
 SETTLE_SECONDS: Final = 60.0
 """How long the conversation may take to come into a list after a whole history; a second where nothing else runs."""
@@ -31,13 +32,21 @@ class NotListedError(Exception):
 
 
 class Eyes:
-    """One person's."""
+    """One person's; `mailbox` has been pulled by the person's device in the course of the history."""
 
-    def __init__(self, services: Services, operator: OperatorClient, person: Actor, group: ConversationId) -> None:
+    def __init__(
+        self,
+        services: Services,
+        operator: OperatorClient,
+        person: Actor,
+        group: ConversationId,
+        mailbox: Mailbox,
+    ) -> None:
         self._services = services
         self._operator = operator
         self._person = person
         self._group = group
+        self._mailbox = mailbox
         self._metadata = ((ACTOR_KEY, person.to_message().SerializeToString()),)
 
     async def look(self) -> PersonAnswers:
@@ -46,6 +55,7 @@ class Eyes:
         Raises NotListedError, and the QimError of a call that is refused.
         """
         entry = await self._listed()
+        await self._mailbox.empty()
         return PersonAnswers(
             state=types_pb2.MemberState.Name(entry.state).removeprefix("MEMBER_STATE_"),
             stays=await self._stays(),
@@ -53,7 +63,7 @@ class Eyes:
             earliest=entry.earliest_available_conversation_seq,
             head=entry.head_seq,
             unread=entry.unread_count,
-            delivered=await self._delivered(),
+            delivered=self._mailbox.delivered,
         )
 
     async def _listed(self) -> session_pb2.Conversation:
@@ -96,21 +106,3 @@ class Eyes:
                 request.from_seq = page.next_from_seq
         except PermissionDenied:
             return 0
-
-    async def _delivered(self) -> int:
-        """How many seqs the mailbox gives to a new device, withheld ones included."""
-        count = 0
-        request = session_pb2.PullMailboxRequest(limit=MAX_PAGE)
-        while True:
-            page = await self._services.session.call(lambda stub: stub.PullMailbox, request, metadata=self._metadata)
-            if not page.entries:
-                return count
-            for entry in page.entries:
-                seq = entry.message.seq
-                if entry.HasField("withheld"):
-                    seq = entry.withheld.last_seq
-                    count += seq - entry.withheld.first_seq
-                count += 1
-            last = page.entries[-1]
-            cursor = session_pb2.DeviceCursor(conversation_id=last.conversation_id, generation=last.generation, seq=seq)
-            request = session_pb2.PullMailboxRequest(ack=[cursor], limit=MAX_PAGE)
