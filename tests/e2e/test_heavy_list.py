@@ -21,9 +21,6 @@ TENANT = TenantId(1)
 DIRECT, GROUPS = 4_500, 500
 HEAVY = user_id("heavy")
 FRAME = 250
-RATE = 400
-"""Messages a second. It has to be less than what a reader is told: what rises ahead of it for 10 s may be left out."""
-
 CALLS_AT_ONCE = 16
 SETTLE_SECONDS = 60.0
 
@@ -80,7 +77,7 @@ async def test_a_person_sees_all_of_5000_conversations_while_traffic_runs_in_the
             while len(await whole_list(gateways[0], 1000)) < len(rooms):  # noqa: ASYNC110  nobody tells
                 await asyncio.sleep(0.05)
 
-        async with traffic.running(gateways[0], a_second=RATE):
+        async with traffic.running(gateways[0]):
             for gateway, page_size in zip(gateways * 2, (100, 1000, 500, 250), strict=True):
                 began = traffic.sent
                 entries = await whole_list(gateway, page_size)

@@ -25,38 +25,37 @@ def entry(conversation: int, time_ms: int, person: int = 1) -> ProjectionEntry:
     return ProjectionEntry(TENANT, user(person), group(conversation), time_ms)
 
 
-async def page(
-    store: Store, limit: int, *, below: ListPosition | None = None, above: ListPosition | None = None
-) -> list[ConversationId]:
-    read = await store.people.page(TENANT, ANA, below=below, above=above, limit=limit)
+async def page(store: Store, limit: int, *, below: ListPosition | None = None) -> list[ConversationId]:
+    read = await store.people.page(TENANT, ANA, below=below, limit=limit)
     return [row.conversation for row in read.positions]
 
 
-async def test_a_page_is_newest_first_and_ends_at_its_bounds(store: Store) -> None:
+async def test_a_page_is_newest_first_and_begins_below_its_bound(store: Store) -> None:
     await store.projection.project([entry(number, 100 + number) for number in range(1, 6)], None)
     assert await page(store, 2) == [group(5), group(4)]
-    below, above = ListPosition(104, group(4)), ListPosition(101, group(1))
-    assert await page(store, 10, below=below, above=above) == [group(3), group(2)]
+    assert await page(store, 2, below=ListPosition(104, group(4))) == [group(3), group(2)]
+    assert await page(store, 10, below=ListPosition(102, group(2))) == [group(1)]
 
 
 async def test_conversations_of_one_moment_are_paged_without_loss(store: Store) -> None:
     await store.projection.project([entry(number, 100) for number in range(1, 101)], None)
     seen: list[ConversationId] = []
     below: ListPosition | None = None
-    while rows := (await store.people.page(TENANT, ANA, below=below, above=None, limit=7)).positions:
+    while rows := (await store.people.page(TENANT, ANA, below=below, limit=7)).positions:
         seen += [row.conversation for row in rows]
         below = rows[-1]
     assert seen == [group(number) for number in range(100, 0, -1)]
 
 
-async def test_a_list_is_read_upward_without_loss_from_an_exclusive_place(store: Store) -> None:
-    await store.projection.project([entry(number, 100 + number // 40) for number in range(1, 101)], None)
+async def test_what_rose_above_an_exclusive_place_is_read_by_id_without_loss(store: Store) -> None:
+    await store.projection.project([entry(number, 200 - number // 40) for number in range(1, 101)], None)
+    above = ListPosition(199, group(50))
     seen: list[ConversationId] = []
-    above: ListPosition | None = ListPosition(100, group(10))
-    while rows := (await store.people.page(TENANT, ANA, below=None, above=above, limit=7, upward=True)).positions:
+    after = ConversationId(bytes(16))
+    while rows := (await store.people.risen(TENANT, ANA, above=above, after=after, limit=7)).positions:
         seen += [row.conversation for row in rows]
-        above = rows[-1]
-    assert seen == [group(number) for number in range(11, 101)]
+        after = seen[-1]
+    assert seen == [group(number) for number in range(1, 80) if number < 40 or number > 50]
 
 
 async def test_the_list_of_nobody_is_empty(store: Store) -> None:
@@ -132,7 +131,7 @@ async def test_a_set_is_what_was_registered_for_that_person(store: Store) -> Non
 async def test_big_conversations_are_read_beside_the_places_of_the_others(store: Store) -> None:
     rows = [entry(number, 100 + number) for number in range(1, 60)]
     await store.projection.project([replace(row, big=index >= 20) for index, row in enumerate(rows)], None)
-    read = await store.people.page(TENANT, ANA, below=None, above=None, limit=3)
+    read = await store.people.page(TENANT, ANA, below=None, limit=3)
     assert [place.conversation for place in read.positions] == [group(20), group(19), group(18)]
     assert read.big == {group(number) for number in range(21, 60)}
 
@@ -149,7 +148,7 @@ async def test_a_list_says_whether_it_was_rebuilt_in_this_epoch(
     if mark is not None:
         await restore.mark(TENANT, ANA, mark)
     assert await restore.epoch(TENANT, ANA) == (epoch or 0, mark)
-    read = await store.people.page(TENANT, ANA, below=None, above=None, limit=3)
+    read = await store.people.page(TENANT, ANA, below=None, limit=3)
     assert read.complete is complete
 
 

@@ -12,7 +12,7 @@ from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.flags import NO_FLAGS, Flags
-from qim_session.domain.list_pages import ListPosition, Progress
+from qim_session.domain.list_pages import ListPosition
 from qim_session.list_storage import ListRead
 from qim_session.storage import (
     NONE_HIDDEN,
@@ -27,9 +27,7 @@ ANA = Actor(TENANT, user(1), DeviceId(b"a" * 16))
 
 def state(conversation: ConversationId, time_ms: int = 0, **fields: object) -> ConversationState:
     """A member's state."""
-    known = ConversationState(
-        conversation, MemberState.MEMBER, last_activity_ms=time_ms, generation=1
-    )
+    known = ConversationState(conversation, MemberState.MEMBER, last_activity_ms=time_ms, generation=1)
     return known._replace(**fields)  # type: ignore[arg-type]  # as the test names them
 
 
@@ -76,25 +74,18 @@ class People:
     flags: dict[ConversationId, Flags] = field(default_factory=dict)
     cursors: dict[ConversationId, Cursor] = field(default_factory=dict)
 
-    async def page(
-        self,
-        tenant: TenantId,
-        user: UserId,
-        *,
-        below: ListPosition | None,
-        above: ListPosition | None,
-        limit: int,
-        upward: bool = False,
+    async def page(self, tenant: TenantId, user: UserId, *, below: ListPosition | None, limit: int) -> ListRead:
+        found = [place for place in self._small() if below is None or place < below]
+        return ListRead(sorted(found, reverse=True)[:limit], frozenset(self.big))
+
+    async def risen(
+        self, tenant: TenantId, user: UserId, *, above: ListPosition, after: ConversationId, limit: int
     ) -> ListRead:
-        ordered = sorted((ListPosition(time, key) for key, time in self.times.items()), reverse=not upward)
-        found = [
-            place
-            for place in ordered
-            if (below is None or place < below)
-            and (above is None or place > above)
-            and place.conversation not in self.big
-        ]
-        return ListRead(found[:limit], frozenset(self.big))
+        found = [place for place in self._small() if place > above and place.conversation > after]
+        return ListRead(sorted(found, key=lambda place: place.conversation)[:limit], frozenset(self.big))
+
+    def _small(self) -> list[ListPosition]:
+        return [ListPosition(time, one) for one, time in self.times.items() if one not in self.big]
 
     async def oldest_first(self, tenant: TenantId, user: UserId) -> list[ConversationId]:
         return [place.conversation for place in sorted(ListPosition(time, key) for key, time in self.times.items())]
@@ -128,7 +119,7 @@ class People:
 class Reached:
     """The projection's progress."""
 
-    progress: Progress
+    settled: int
 
-    async def read(self) -> Progress:
-        return self.progress
+    async def settled_ms(self) -> int:
+        return self.settled

@@ -15,9 +15,9 @@ from qim_common.telemetry.metrics import SessionMetrics
 from qim_common.tokens import TokenSigner
 from qim_session.commands.list_conversations import ConversationPage, ListConversations
 from qim_session.commands.listed import Entries
-from qim_session.domain.big_conversations import merge_big, reached
+from qim_session.domain.big_conversations import merge_big
 from qim_session.domain.flags import Flags
-from qim_session.domain.list_pages import CHASE_MS, ListCursor, ListPosition, Progress
+from qim_session.domain.list_pages import ListCursor, ListPosition
 
 
 def at(time_ms: int, number: int) -> ListPosition:
@@ -33,22 +33,22 @@ def at(time_ms: int, number: int) -> ListPosition:
         pytest.param(ListCursor(at(30, 3)), [at(30, 2)], [at(30, 2), at(20, 2), at(10, 1)], id="ids order a moment"),
         pytest.param(ListCursor(at(9, 3)), [], [at(20, 2), at(10, 1)], id="no big conversation"),
         pytest.param(
-            ListCursor(at(5, 3), until_ms=99), [at(15, 9), at(4, 8)], [at(10, 1), at(15, 9), at(20, 2)], id="upward"
+            ListCursor(turn=at(5, 3), swept=group(0)),
+            [at(15, 9), at(4, 8), at(6, 3)],
+            [at(10, 1), at(20, 2), at(6, 3), at(15, 9)],
+            id="the sweep goes by id, through what is above its turn",
+        ),
+        pytest.param(
+            ListCursor(turn=at(5, 3), swept=group(0)), [at(5, 3)], [at(10, 1), at(20, 2)], id="the turn is exclusive"
         ),
     ],
 )
-def test_places_are_merged_in_the_direction_of_the_reading(
+def test_places_are_merged_in_the_order_of_the_reading(
     cursor: ListCursor, big: list[ListPosition], expected: list[ListPosition]
 ) -> None:
-    projected = [at(10, 1), at(20, 2)] if cursor.upward else [at(20, 2), at(10, 1)]
+    projected = [at(10, 1), at(20, 2)] if cursor.sweeping else [at(20, 2), at(10, 1)]
     assert merge_big(cursor, projected, big, limit=5) == expected
     assert merge_big(cursor, projected, big, limit=1) == expected[:1]
-
-
-def test_the_newest_big_conversation_may_be_ahead_of_the_projection() -> None:
-    assert reached(Progress(10, 20), []) == Progress(10, 20)
-    assert reached(Progress(10, 20), [at(15, 1)]) == Progress(10, 20)
-    assert reached(Progress(10, 20), [at(90, 1), at(50, 2)]) == Progress(10, 90)
 
 
 class NothingToRebuild:
@@ -64,7 +64,7 @@ class Inbox:
     def __init__(self, key_file: Path, *, small: int, big: int) -> None:
         key_file.write_text("11" * 32 + "\n")
         self.owner, self.people = Owner(), People()
-        self.reached = Reached(Progress(settled_ms=1000, newest_ms=1000))
+        self.reached = Reached(1000)
         self.metrics = SessionMetrics(CollectorRegistry())
         self.now = 1000
         for number in range(1, small + big + 1):
@@ -148,7 +148,7 @@ async def test_big_conversations_that_rise_far_above_a_projection_that_stands_st
     for number in (7, 8):
         inbox.owner.known[group(number)] = state(group(number), 40 + number)
     first = await inbox.page(3)
-    inbox.now += 10 * CHASE_MS
+    inbox.now += 100_000
     for number in (7, 8):
         inbox.message(group(number))
     found = set(ids(first)) | set(await inbox.rest(3, first.next_page_token))

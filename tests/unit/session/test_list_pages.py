@@ -9,7 +9,7 @@ import pytest
 from tests.support.dispatch import group
 
 from qim_common.ids import ConversationId
-from qim_session.domain.list_pages import CHASE_MS, ListCursor, ListPosition, Progress, take_page
+from qim_session.domain.list_pages import ListCursor, ListPosition, take_page
 
 
 class Inbox:
@@ -28,20 +28,18 @@ class Inbox:
         self.now = max(self.now, time_ms)
         self.times[conversation] = max(self.times[conversation], time_ms)
 
-    @property
-    def progress(self) -> Progress:
-        return Progress(self.settled, self.now)
-
     def read(self, cursor: ListCursor, limit: int) -> list[ListPosition]:
-        ordered = sorted((ListPosition(time, key) for key, time in self.times.items()), reverse=not cursor.upward)
-        place = cursor.place
-        return [at for at in ordered if place is None or (at > place if cursor.upward else at < place)][:limit]
+        places = [ListPosition(time, key) for key, time in self.times.items()]
+        if cursor.swept is not None and cursor.turn is not None:
+            risen = [at for at in places if at > cursor.turn and at.conversation > cursor.swept]
+            return sorted(risen, key=lambda at: at.conversation)[:limit]
+        return sorted((at for at in places if cursor.place is None or at < cursor.place), reverse=True)[:limit]
 
     def page(self, cursor: ListCursor, size: int) -> tuple[list[ListPosition], ListCursor | None]:
         rows: list[ListPosition] = []
         while True:
             room = size - len(rows)
-            taken, after, turned = take_page(cursor, self.read(cursor, room + 1), room, self.progress)
+            taken, after, turned = take_page(cursor, self.read(cursor, room + 1), room, self.settled)
             rows += [row.position for row in taken]
             if after is None or not turned:
                 return rows, after
@@ -93,19 +91,21 @@ def test_a_conversation_that_rises_late_is_not_missed(time_ms: int, late: int) -
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_pages_end_while_messages_arrive_constantly(size: int) -> None:
-    inbox, cursor = Inbox(10), ListCursor()
+def test_pages_end_and_miss_nothing_while_everything_rises_between_any_two(size: int) -> None:
+    inbox, cursor = Inbox(40), ListCursor()
     inbox.settled = 0
-    for _ in range(1000):
-        _, after = inbox.page(cursor, size)
+    seen: set[ConversationId] = set()
+    for _ in range(2 * len(inbox.times)):
+        rows, after = inbox.page(cursor, size)
+        seen.update(row.conversation for row in rows)
         if after is None:
             break
         cursor = after
-        inbox.now += CHASE_MS // 100
-        for number in range(1, 11):
+        for number in range(1, 41):
             inbox.rise(group(number))
     else:
         pytest.fail("the pages do not end")
+    assert seen == set(inbox.times)
 
 
 def test_what_rose_meanwhile_comes_after_the_bottom() -> None:
@@ -139,7 +139,7 @@ def test_nothing_is_missed_while_conversations_rise(seed: int) -> None:
 
 def test_a_page_can_end_at_any_of_its_rows() -> None:
     inbox = Inbox(5)
-    taken, _, _ = take_page(ListCursor(), inbox.read(ListCursor(), 4), 3, inbox.progress)
+    taken, _, _ = take_page(ListCursor(), inbox.read(ListCursor(), 4), 3, inbox.settled)
     rest, _ = inbox.page(taken[0].after, 10)
     assert [row.conversation for row in rest] == [group(4), group(3), group(2), group(1)]
 
@@ -149,7 +149,7 @@ def test_a_page_can_end_at_any_of_its_rows() -> None:
     [
         ListCursor(),
         ListCursor(place=ListPosition(5, group(1)), turn=ListPosition(9, group(2))),
-        ListCursor(place=ListPosition(2**53 - 1, group(2)), until_ms=2**53 - 1),
+        ListCursor(turn=ListPosition(2**53 - 1, group(2)), swept=ConversationId(bytes(16))),
     ],
 )
 def test_a_cursor_survives_its_token(cursor: ListCursor) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from qim_common.errors import BackendUnavailable
 from qim_session.commands.progress import CACHED_SECONDS, ProgressReader
-from qim_session.domain.list_pages import Progress
 
 
 class Instance:
@@ -32,7 +31,7 @@ class Instance:
 async def test_the_slowest_instance_and_partition_count() -> None:
     reader = ProgressReader([Instance(p0=10, p1=40), Instance(p0=30, p1=20)], range(2))
     assert await reader.partitions() == {0: 10, 1: 20}
-    assert await reader.read() == Progress(settled_ms=10, newest_ms=20)
+    assert await reader.settled_ms() == 10
 
 
 async def test_a_partition_without_progress_counts_as_nothing() -> None:
@@ -43,7 +42,7 @@ async def test_a_partition_without_progress_counts_as_nothing() -> None:
 async def test_all_who_ask_at_once_share_a_read() -> None:
     instance = Instance(p0=10)
     reader = ProgressReader([instance], range(1))
-    assert await asyncio.gather(*(reader.read() for _ in range(20))) == [Progress(10, 10)] * 20
+    assert await asyncio.gather(*(reader.settled_ms() for _ in range(20))) == [10] * 20
     assert instance.reads == 1
 
 
@@ -56,7 +55,7 @@ async def test_a_read_that_takes_longer_than_an_answer_lasts_is_an_answer() -> N
     instance = Slow(p0=10)
     reader = ProgressReader([instance], range(1))
     async with asyncio.timeout(10):
-        assert await reader.read() == Progress(10, 10)
+        assert await reader.settled_ms() == 10
     assert instance.reads == 1
 
 
@@ -64,12 +63,12 @@ async def test_a_caller_that_goes_away_takes_nothing_from_the_others() -> None:
     instance = Instance(p0=10)
     instance.go.clear()
     reader = ProgressReader([instance], range(1))
-    first, second = (asyncio.create_task(reader.read()) for _ in range(2))
+    first, second = (asyncio.create_task(reader.settled_ms()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait([first])
     instance.go.set()
-    assert await second == Progress(10, 10)
+    assert await second == 10
     assert instance.reads == 1
 
 
@@ -77,10 +76,10 @@ async def test_an_instance_that_is_down_is_told_and_asked_again() -> None:
     instance = Instance(p0=10)
     instance.down = True
     reader = ProgressReader([instance], range(1))
-    outcomes = await asyncio.gather(reader.read(), reader.read(), return_exceptions=True)
+    outcomes = await asyncio.gather(reader.settled_ms(), reader.settled_ms(), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [BackendUnavailable] * 2
     instance.down = False
-    assert await reader.read() == Progress(10, 10)
+    assert await reader.settled_ms() == 10
 
 
 async def test_waiting_for_a_moment_ends_when_every_partition_has_reached_it() -> None:

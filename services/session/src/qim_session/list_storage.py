@@ -35,20 +35,14 @@ class ListRead:
 class ConversationLists(Protocol):
     """The projected lists."""
 
-    async def page(
-        self,
-        tenant: TenantId,
-        user: UserId,
-        *,
-        below: ListPosition | None,
-        above: ListPosition | None,
-        limit: int,
-        upward: bool = False,
-    ) -> ListRead:
-        """Up to `limit` places strictly between the two (None: no bound), as of one moment.
+    async def page(self, tenant: TenantId, user: UserId, *, below: ListPosition | None, limit: int) -> ListRead:
+        """The newest `limit` places strictly below one (None: of all), newest first, as of one moment."""
+        ...
 
-        Newest first, or `upward` oldest first.
-        """
+    async def risen(
+        self, tenant: TenantId, user: UserId, *, above: ListPosition, after: ConversationId, limit: int
+    ) -> ListRead:
+        """The `limit` conversations of the smallest ids behind `after` whose place is strictly above one, by id."""
         ...
 
     async def oldest_first(self, tenant: TenantId, user: UserId) -> list[ConversationId]:

@@ -80,7 +80,9 @@ class SessionServicer:
     """Missing associated documentation comment in .proto file."""
 
     def ListConversations(self, request, context):
-        """The actor's conversations, newest activity first. PAGE_TOKEN_INVALID.
+        """The actor's conversations, newest activity first; behind the last of them
+        those that rose while the pages were read, in no particular order, so that
+        nothing is missed and an entry may come twice. PAGE_TOKEN_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

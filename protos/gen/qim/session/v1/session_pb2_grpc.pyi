@@ -22,7 +22,10 @@ GRPC_VERSION: str
 class SessionStub:
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListConversations: _aio.UnaryUnaryMultiCallable[_session_pb2.ListConversationsRequest, _session_pb2.ListConversationsResponse]
-    """The actor's conversations, newest activity first. PAGE_TOKEN_INVALID."""
+    """The actor's conversations, newest activity first; behind the last of them
+    those that rose while the pages were read, in no particular order, so that
+    nothing is missed and an entry may come twice. PAGE_TOKEN_INVALID.
+    """
     GetConversation: _aio.UnaryUnaryMultiCallable[_session_pb2.GetConversationRequest, _session_pb2.Conversation]
     """One entry of the list. PERMISSION_DENIED to whoever never was in it."""
     GetTotalUnread: _aio.UnaryUnaryMultiCallable[_session_pb2.GetTotalUnreadRequest, _session_pb2.GetTotalUnreadResponse]
@@ -63,7 +66,10 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ListConversationsRequest,
         context: _aio.ServicerContext[_session_pb2.ListConversationsRequest, _abc.Awaitable[_session_pb2.ListConversationsResponse]],
     ) -> _abc.Awaitable[_session_pb2.ListConversationsResponse]:
-        """The actor's conversations, newest activity first. PAGE_TOKEN_INVALID."""
+        """The actor's conversations, newest activity first; behind the last of them
+        those that rose while the pages were read, in no particular order, so that
+        nothing is missed and an entry may come twice. PAGE_TOKEN_INVALID.
+        """
 
     @_abc_1.abstractmethod
     def GetConversation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 from qim_common.identity import Actor
@@ -32,47 +33,47 @@ class RedisPeople:
     def __init__(self, instances: Sequence[Instance], topology: Topology) -> None:
         self._places = PersonPlaces(instances, topology)
 
-    async def page(
-        self,
-        tenant: TenantId,
-        user: UserId,
-        *,
-        below: ListPosition | None,
-        above: ListPosition | None,
-        limit: int,
-        upward: bool = False,
-    ) -> ListRead:
+    async def page(self, tenant: TenantId, user: UserId, *, below: ListPosition | None, limit: int) -> ListRead:
         """As `ConversationLists.page`."""
-        instance, keys = self._places.locate(tenant, user)
         highest: Argument = "+inf" if below is None else below.time_ms
-        lowest: Argument = "-inf" if above is None else above.time_ms
-        span: list[Argument] = [lowest, highest, "BYSCORE"] if upward else [highest, lowest, "BYSCORE", "REV"]
         count = limit + _TIED
         while True:
-            # One read gives one moment's order; a page that needs more is read again as a whole. What becomes big after
-            # the range was read is known to be so by the last command.
-            read: list[Sequence[Argument]] = [
-                ("GET", projection_epoch(instance.position)),
-                ("GET", keys.epoch),
-                ("ZRANGE", keys.convs, *span, "LIMIT", 0, count, "WITHSCORES"),
-                ("SMEMBERS", keys.bigconvs),
-            ]
-            epoch, mark, flat, members = checked(await instance.pipeline(read))
-            big = frozenset(map(ConversationId, members))
-            found = [
-                ListPosition(int(float(score)), ConversationId(member))
-                for member, score in zip(flat[::2], flat[1::2], strict=True)
-            ]
-            between = [
-                position
-                for position in found
-                if (below is None or position < below)
-                and (above is None or position > above)
-                and position.conversation not in big
-            ]
-            if len(between) >= limit or len(found) < count:
-                return ListRead(between[:limit], big, complete=mark == (epoch or b"0"))
+            # One read gives one moment's order; a page that needs more is read again as a whole.
+            found, big, complete = await self._read(
+                tenant, user, [highest, "-inf", "BYSCORE", "REV", "LIMIT", 0, count]
+            )
+            positions = [at for at in found if (below is None or at < below) and at.conversation not in big]
+            if len(positions) >= limit or len(found) < count:
+                return ListRead(positions[:limit], big, complete=complete)
             count *= 4
+
+    async def risen(
+        self, tenant: TenantId, user: UserId, *, above: ListPosition, after: ConversationId, limit: int
+    ) -> ListRead:
+        """As `ConversationLists.risen`; reads all that rose, which is what the order by id costs."""
+        found, big, complete = await self._read(tenant, user, [above.time_ms, "+inf", "BYSCORE"])
+        positions = [at for at in found if at > above and at.conversation > after and at.conversation not in big]
+        positions.sort(key=attrgetter("conversation"))
+        return ListRead(positions[:limit], big, complete=complete)
+
+    async def _read(
+        self, tenant: TenantId, user: UserId, span: Sequence[Argument]
+    ) -> tuple[list[ListPosition], frozenset[ConversationId], bool]:
+        """A span of the list, the big conversations, and whether the list is complete."""
+        instance, keys = self._places.locate(tenant, user)
+        # What becomes big after the span was read is known to be so by the last command.
+        read: list[Sequence[Argument]] = [
+            ("GET", projection_epoch(instance.position)),
+            ("GET", keys.epoch),
+            ("ZRANGE", keys.convs, *span, "WITHSCORES"),
+            ("SMEMBERS", keys.bigconvs),
+        ]
+        epoch, mark, flat, members = checked(await instance.pipeline(read))
+        found = [
+            ListPosition(int(float(score)), ConversationId(member))
+            for member, score in zip(flat[::2], flat[1::2], strict=True)
+        ]
+        return found, frozenset(map(ConversationId, members)), mark == (epoch or b"0")
 
     async def oldest_first(self, tenant: TenantId, user: UserId) -> list[ConversationId]:
         """As `ConversationLists.oldest_first`."""

@@ -1,6 +1,6 @@
 """ListConversations: a page of a person's list, newest activity first (storage.md, "Session").
 
-Behind the bottom come, oldest first, the conversations that may have risen unseen; one may come twice.
+Behind the bottom come, by id, the conversations that may have risen unseen; one may come twice.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from qim_common.telemetry.metrics import SessionMetrics
 from qim_common.tokens import TokenSigner
 from qim_session.commands.listed import Entries, ListedConversation
 from qim_session.commands.rebuild import Rebuild
-from qim_session.domain.big_conversations import merge_big, reached
-from qim_session.domain.list_pages import ListCursor, ListPosition, ListRow, Progress, take_page
+from qim_session.domain.big_conversations import merge_big
+from qim_session.domain.list_pages import ListCursor, ListPosition, ListRow, take_page
 from qim_session.list_storage import ConversationLists, ListRead
 from qim_session.storage import STATES_PER_CALL, MemberState
 
@@ -31,8 +31,8 @@ ANSWER_BYTES: Final = 2 * 1024 * 1024
 class ProgressSource(Protocol):
     """How far the projection is."""
 
-    async def read(self) -> Progress:
-        """Of all partitions and session instances, a moment ago. Raises BackendUnavailable."""
+    async def settled_ms(self) -> int:
+        """The commit time below which everything is in the lists, of a moment ago. Raises BackendUnavailable."""
         ...
 
 
@@ -105,12 +105,12 @@ class ListConversations:
         """The rows of a page, and what was learned of their conversations on the way."""
         rows: list[ListRow] = []
         while True:
-            progress = await self._progress.read()  # before the read: what it does not show comes at or above this
+            settled_ms = await self._progress.settled_ms()  # before the read: what it does not show comes later
             left = room - len(rows)
             read = await self._read(actor, cursor, left + 1)
             big = await self._big(actor, read, left, known)
             found = merge_big(cursor, read.positions, big, limit=left + 1)
-            taken, after, turned = take_page(cursor, found, left, reached(progress, big))
+            taken, after, turned = take_page(cursor, found, left, settled_ms)
             rows += taken
             if after is None or not turned:
                 return rows, after
@@ -119,14 +119,12 @@ class ListConversations:
     async def _read(self, actor: Actor, cursor: ListCursor, limit: int) -> ListRead:
         """One read of a list that is complete; whether it is comes with it, and costs no question of its own."""
         while True:
-            read = await self._lists.page(
-                actor.tenant,
-                actor.user,
-                below=None if cursor.upward else cursor.place,
-                above=cursor.place if cursor.upward else None,
-                limit=limit,
-                upward=cursor.upward,
-            )
+            if cursor.swept is not None and cursor.turn is not None:
+                read = await self._lists.risen(
+                    actor.tenant, actor.user, above=cursor.turn, after=cursor.swept, limit=limit
+                )
+            else:
+                read = await self._lists.page(actor.tenant, actor.user, below=cursor.place, limit=limit)
             if read.complete:
                 return read
             await self._rebuild.ensure(actor.tenant, actor.user)
@@ -137,7 +135,7 @@ class ListConversations:
         """Where the big conversations of a read stand.
 
         They are asked for once a page, together with the rows that were read: one that rises after that is above the
-        bottom and the way up has its old place, which is above its beginning, or a page has shown it.
+        turn, where the sweep finds it.
         """
         if not read.big <= known.keys():
             rows = [position.conversation for position in read.positions[:room]]

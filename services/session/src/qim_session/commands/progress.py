@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from qim_session.domain.list_pages import Progress
-
 CACHED_SECONDS: Final = 0.05
 """How old an answer may be. An older one says less, and nothing that is wrong."""
 
@@ -55,17 +53,16 @@ class ProgressReader:
             await asyncio.shield(self._reading)
         return self._partitions
 
-    async def read(self) -> Progress:
-        """The smallest and the largest progress of all partitions. Raises BackendUnavailable."""
-        times = (await self.partitions()).values()
-        return Progress(settled_ms=min(times), newest_ms=max(times))
+    async def settled_ms(self) -> int:
+        """The smallest progress (ms) of all partitions. Raises BackendUnavailable."""
+        return min((await self.partitions()).values())
 
     async def reached(self, time_ms: int) -> None:
         """Wait until every partition's progress is `time_ms` or later; bound it with a timeout.
 
         Raises BackendUnavailable.
         """
-        while (await self.read()).settled_ms < time_ms:  # noqa: ASYNC110  the store tells nobody
+        while await self.settled_ms() < time_ms:  # noqa: ASYNC110  the store tells nobody
             await asyncio.sleep(CACHED_SECONDS)
 
     async def _read(self) -> None:

@@ -2,40 +2,37 @@
 
 A message to a big group moves nobody's list. Its place there is the last activity that its owner tells, and a page is
 merged from those places and the projected ones. Such a place rises without the projection, yet never below what every
-partition had reached when a reading began, and the way up is bounded by the newest place too; so what `list_pages` says
-about missing nothing holds for them as it does for all others.
+partition had reached when a reading began; so what `list_pages` says about missing nothing holds for them as it does
+for all others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
-from qim_session.domain.list_pages import ListCursor, ListPosition, Progress
+from qim_session.domain.list_pages import ListCursor, ListPosition
 
 
 def merge_big(
     cursor: ListCursor, projected: Iterable[ListPosition], big: Iterable[ListPosition], *, limit: int
 ) -> list[ListPosition]:
-    """The first `limit` places beyond the cursor's, in its direction.
+    """The first `limit` places that the cursor's read is about.
 
     Args:
-        projected: places beyond the cursor's, in its direction and order, at least `limit` unless there are fewer; none
-            of them of a big conversation.
-        big: where the big conversations stand now, in any order and on either side of the cursor.
+        projected: such places in their order, at least `limit` unless there are fewer; none of them of a big
+            conversation.
+        big: where the big conversations stand now, in any order and anywhere in the list.
     """
-    beyond = [place for place in big if _beyond(cursor, place)]
-    if not beyond:
+    meant = [place for place in big if _is_meant(cursor, place)]
+    if not meant:
         return list(projected)[:limit]
-    return sorted([*projected, *beyond], reverse=not cursor.upward)[:limit]
+    if cursor.sweeping:
+        return sorted([*projected, *meant], key=attrgetter("conversation"))[:limit]
+    return sorted([*projected, *meant], reverse=True)[:limit]
 
 
-def reached(progress: Progress, big: Iterable[ListPosition]) -> Progress:
-    """The progress of a list with these places: the writer may be ahead of every partition of the projection."""
-    newest = max((place.time_ms for place in big), default=0)
-    return Progress(progress.settled_ms, max(progress.newest_ms, newest))
-
-
-def _beyond(cursor: ListCursor, place: ListPosition) -> bool:
-    if cursor.place is None:
-        return True
-    return place > cursor.place if cursor.upward else place < cursor.place
+def _is_meant(cursor: ListCursor, place: ListPosition) -> bool:
+    if cursor.swept is not None:
+        return place.conversation > cursor.swept and (cursor.turn is None or place > cursor.turn)
+    return cursor.place is None or place < cursor.place
