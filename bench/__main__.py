@@ -1,4 +1,4 @@
-"""`python -m bench`: the command line of the benchmarks. `make bench` runs all of them, in less than five minutes."""
+"""`python -m bench`: the command line of the benchmarks. `make bench` runs all of them, in about six minutes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from rich.console import Console
 from bench.baseline import Baseline, baseline
 from bench.commit import CommitReport, CommitTimes, commit
 from bench.connection import connection
+from bench.delivery import RATES, SHAPE, DeliveryOptions, DeliveryReport, delivery
 from bench.large_groups import LargeGroups, large_groups
+from bench.lists import lists
+from bench.projection import Projection, projection
 from bench.redis_load import RedisFigures
 from bench.report import Report
 from bench.rig import BODY_BYTES, LoadOptions, Shape
@@ -24,7 +27,7 @@ from bench.script import script
 
 SHAPES: Final = (Shape(groups=200, members=10), Shape(groups=20, members=500))
 
-app = typer.Typer(add_completion=False, help="Benchmarks of the commit path, on this machine.")
+app = typer.Typer(add_completion=False, help="Benchmarks of the services, on this machine.")
 
 
 class Output(StrEnum):
@@ -34,7 +37,7 @@ class Output(StrEnum):
     JSON = "json"
 
 
-Quick = Annotated[bool, typer.Option("--quick", help="Shorter runs: the whole in less than 40 s, and less exact.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Shorter runs: the whole in about a minute, and less exact.")]
 Format = Annotated[Output, typer.Option("--output", help="Tables, or one JSON document.")]
 Rate = Annotated[float, typer.Option(min=100, help="Messages a second offered for the latency figures.")]
 Seconds = Annotated[float, typer.Option(min=1, help="How long the fixed rate is offered.")]
@@ -44,7 +47,12 @@ Streams = Annotated[int, typer.Option(min=1, max=64, help="SendMessages streams 
 Tick = Annotated[float, typer.Option(min=1, max=100, help="Milliseconds whose messages travel in one frame.")]
 Groups = Annotated[int, typer.Option(min=0, help="Groups of one shape instead of the two usual ones; with --members.")]
 Members = Annotated[int, typer.Option(min=1, max=1000, help="Members of each group; with --groups.")]
-Profile = Annotated[str, typer.Option(help="Prefix of files for the load generator's cProfile figures.")]
+Rates = Annotated[
+    list[float] | None, typer.Option("--rate", help="Messages a second; repeat it for several. Default: 1,000, 5,000.")
+]
+Subscriptions = Annotated[int, typer.Option("--streams", min=1, max=8, help="Subscribe streams of the subscriber.")]
+Acknowledge = Annotated[float, typer.Option(min=0, help="Seconds after which devices acknowledge; 0: they do not.")]
+Profile = Annotated[str, typer.Option(help="A file for cProfile figures of the load generator or subscriber.")]
 
 
 @app.command("commit")
@@ -103,6 +111,56 @@ def groups_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
     _finish(measure, output)
 
 
+@app.command("projection")
+def projection_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
+    """The script that projects and registers, against a bare ZADD GT of the same data."""
+
+    async def measure() -> Report:
+        return Report(LoadOptions(), projection=await _projection(quick=quick))
+
+    _finish(measure, output)
+
+
+@app.command("lists")
+def lists_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
+    """The list of a person with 5,000 conversations, page by page."""
+
+    async def measure() -> Report:
+        return Report(LoadOptions(), lists=await lists(_tell, quick=quick))
+
+    _finish(measure, output)
+
+
+@app.command("delivery")
+def delivery_command(
+    rate: Rates = None,
+    seconds: Seconds = 15,
+    streams: Subscriptions = 2,
+    groups: Groups = 0,
+    members: Members = 10,
+    acknowledge: Acknowledge = 5.0,
+    tick_ms: Tick = 2.0,
+    profile: Profile = "",
+    quick: Quick = False,
+    output: Format = Output.TABLE,
+) -> None:
+    """From the send to the subscribers' streams, everything that a device must get verified."""
+    options = DeliveryOptions(
+        shape=Shape(groups, members) if groups else SHAPE,
+        rates=tuple(rate or RATES),
+        seconds=seconds,
+        streams=streams,
+        acknowledge_seconds=acknowledge,
+        tick_ms=tick_ms,
+        profile=profile,
+    )
+
+    async def measure() -> Report:
+        return Report(LoadOptions(), delivery=await _delivery(options, quick=quick))
+
+    _finish(measure, output)
+
+
 @app.command("all")
 def all_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
     """Everything (the default)."""
@@ -116,6 +174,9 @@ def all_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
             script=await _script(quick=quick),
             connection=await connection(quick=quick),
             groups=await _groups(quick=quick),
+            projection=await _projection(quick=quick),
+            lists=await lists(_tell, quick=quick),
+            delivery=await _delivery(DeliveryOptions(), quick=quick),
         )
 
     _finish(measure, output)
@@ -158,6 +219,17 @@ async def _script(*, quick: bool) -> list[RedisFigures]:
 async def _groups(*, quick: bool) -> LargeGroups:
     _tell("large groups")
     return await large_groups(quick=quick)
+
+
+async def _projection(*, quick: bool) -> Projection:
+    _tell("projection")
+    return await projection(quick=quick)
+
+
+async def _delivery(options: DeliveryOptions, *, quick: bool) -> DeliveryReport:
+    if quick:
+        options = replace(options, seconds=min(options.seconds, 4), warmup_seconds=1)
+    return await delivery(options, _tell)
 
 
 def _tell(what: str) -> None:

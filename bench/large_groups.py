@@ -13,6 +13,7 @@ from typing import Final
 
 from bench.rig import TENANT
 from bench.script_times import ScriptTimes, TimedInstance
+from qim_common.idempotency import IdempotencyKey
 from qim_common.ids import ConversationId, MembershipOp, UserId, control_body, uuid7
 from qim_common.keys import SENDER_SEGMENT
 from qim_common.records import RecordType, pack_tail
@@ -25,7 +26,7 @@ from qim_writer.backends.redis.store import SCRIPTS, RedisStore
 from qim_writer.domain.changes import ChangeRequest, plan_change
 from qim_writer.domain.policy import GroupSettings, Limits, Policy
 from qim_writer.domain.visible import UnreadSpan
-from qim_writer.storage import Conversation, IdempotencyKey
+from qim_writer.storage import Conversation
 
 SMALL: Final = 100
 MEMBERS: Final = 100_000

@@ -13,8 +13,6 @@ import cProfile
 import json
 import os
 import random
-import sys
-import tempfile
 import time
 from collections import Counter
 from dataclasses import asdict
@@ -23,7 +21,9 @@ from typing import Final
 
 import uvloop
 
+from bench.child import orders, tell
 from bench.plan import Ledger, LoadPlan, Stage, StageResult
+from bench.trace import Sent, temporary
 from qim.common.v1 import identity_pb2
 from qim.writer.v1 import writer_pb2
 from qim_client.config import TlsFiles
@@ -86,6 +86,7 @@ class LoadGenerator:
 
     def __init__(self, plan: LoadPlan, client: GatewayClient) -> None:
         self._plan = plan
+        self._number_of = {bytes.fromhex(group): number for number, (group, _) in enumerate(plan.groups)}
         self._traffic = Traffic(plan)
         self._streams = [client.open_frames() for _ in range(plan.streams)]
         self._frames: dict[int, _Sent] = {}
@@ -161,6 +162,7 @@ class LoadGenerator:
     def evaluate(self, start: float, end: float, sent: int) -> StageResult:
         """The figures of the stage that has just run; not part of the measured time."""
         latencies = array.array("f")
+        trace = Sent()
         errors: Counter[str] = Counter()
         late = 0
         slack = 1.5 * self._plan.tick_ms / 1e3
@@ -171,16 +173,20 @@ class LoadGenerator:
                 if result.HasField("status") and result.status.code:
                     errors[_reason(result)] += 1
                     continue
-                latencies.append(received - frame.due - frame.step * result.index)
+                due = frame.due + frame.step * result.index
+                latencies.append(received - due)
+                if self._plan.trace:
+                    trace.add(self._number_of[result.conversation_id], result.seq, due, received)
                 self._seqs.setdefault(result.conversation_id, array.array("q")).append(result.seq)
         if missing := sum(frame.count for frame in self._frames.values()):
             errors[self._broken or "NO_ANSWER"] += missing
         self._answers.clear()
         self._frames.clear()
-        with tempfile.NamedTemporaryFile(prefix="qim-bench-", suffix=".f32", delete=False) as file:
-            latencies.tofile(file)
+        file = temporary()
+        file.write_bytes(latencies.tobytes())
+        traced = str(trace.write()) if self._plan.trace else ""
         seconds = max(end - start, 1e-9)
-        return StageResult(sent, len(latencies), seconds, dict(errors), file.name, late / max(sent, 1))
+        return StageResult(sent, len(latencies), seconds, dict(errors), str(file), late / max(sent, 1), traced)
 
     def ledger(self) -> Ledger:
         """What was acknowledged so far."""
@@ -207,34 +213,30 @@ def _reason(result: writer_pb2.SendResult) -> str:
 
 async def main() -> None:
     """Follow the orders on standard input."""
-    loop = asyncio.get_running_loop()
-    orders = asyncio.StreamReader(limit=1 << 26)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
-    plan = LoadPlan.from_line((await orders.readline()).decode())
+    lines = await orders()
+    plan = LoadPlan.from_line((await lines.readline()).decode())
     files = TlsFiles(Path(plan.cert), Path(plan.key), Path(plan.ca))
     async with GatewayClient(plan.writer, plan.writer, files) as client:
         generator = LoadGenerator(plan, client)
-        _tell({"ready": True})
-        while line := await orders.readline():
+        tell({"ready": True})
+        ran = (0.0, 0.0, 0)
+        while line := await lines.readline():
             order = json.loads(line)
             if order.get("verify"):
-                _tell(asdict(generator.ledger()))
+                tell(asdict(generator.ledger()))
+                continue
+            if order.get("evaluate"):
+                tell(asdict(generator.evaluate(*ran)))
                 continue
             profiler = cProfile.Profile() if plan.profile else None
             if profiler:
                 profiler.enable()
-            start, end, sent = await generator.run(Stage(**order))
+            ran = await generator.run(Stage(**order))
             if profiler:
                 profiler.disable()
                 profiler.dump_stats(plan.profile)
-            _tell({"stage": "answered"})
-            _tell(asdict(generator.evaluate(start, end, sent)))
+            tell({"answered": ran[2]})
         await generator.close()
-
-
-def _tell(document: object) -> None:
-    sys.stdout.write(json.dumps(document) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -77,6 +77,17 @@ async def replay(
 
 async def cpu_of(connection: Connection) -> float:
     """CPU seconds of the instance so far, all its threads, user and system."""
+    fields = await _cpu_fields(connection)
+    return fields["used_cpu_sys"] + fields["used_cpu_user"]
+
+
+async def main_thread_cpu(connection: Connection) -> float:
+    """CPU seconds of the thread that executes commands, user and system."""
+    fields = await _cpu_fields(connection)
+    return fields["used_cpu_sys_main_thread"] + fields["used_cpu_user_main_thread"]
+
+
+async def _cpu_fields(connection: Connection) -> dict[str, float]:
     text: bytes = await connection.call("INFO", "cpu")
-    fields = dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
-    return float(fields["used_cpu_sys"]) + float(fields["used_cpu_user"])
+    rows = (line.partition(":") for line in text.decode().splitlines() if ":" in line)
+    return {name: float(value) for name, _, value in rows}

@@ -13,15 +13,18 @@ from typing import Final
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from bench.baseline import Baseline
 from bench.commit import CommitReport, carries
 from bench.connection import ClientCost
+from bench.delivery import DeliveryReport
 from bench.figures import Latency, histogram_quantile
 from bench.large_groups import SMALL, LargeGroups
+from bench.lists import ListReport
+from bench.projection import Projection
 from bench.redis_load import RedisFigures
 from bench.rig import LoadOptions, Measured
+from bench.session_tables import delivery_table, lists_table, projection_table, verdict
 
 _WIDTH: Final = 140
 """Columns where the output is no terminal."""
@@ -37,11 +40,15 @@ class Report:
     script: Sequence[RedisFigures] | None = None
     connection: Sequence[ClientCost] | None = None
     groups: LargeGroups | None = None
+    projection: Projection | None = None
+    lists: ListReport | None = None
+    delivery: DeliveryReport | None = None
 
     @property
     def faults(self) -> list[str]:
-        """What the verification found wrong."""
-        return [fault for part in self.commit or () for fault in part.faults]
+        """What the verifications found wrong."""
+        verified = (*(self.commit or ()), self.lists, self.delivery)
+        return [fault for part in verified if part is not None for fault in part.faults]
 
     def to_json(self) -> str:
         """The whole report, with the machine it was taken on."""
@@ -67,6 +74,12 @@ class Report:
             parts.append(_connection_table(self.connection))
         if self.groups:
             parts.append(_groups_table(self.groups))
+        if self.projection:
+            parts.append(projection_table(self.projection))
+        if self.lists:
+            parts.append(lists_table(self.lists))
+        if self.delivery:
+            parts.append(delivery_table(self.delivery))
         return parts
 
 
@@ -94,10 +107,8 @@ def _commit_table(report: CommitReport) -> RenderableType:
         f"at the fixed rate: sends a script call {_shares(report.fixed.batches)}; {_calls(report.fixed)}",
         f"in the closed loop: sends a script call {_shares(report.closed.batches)}; {_calls(report.closed)}",
     ]
-    verdict = Text(f"verified: {report.acknowledged:,} acknowledged, seqs dense, heads equal", style="green")
-    if report.faults:
-        verdict = Text("\n".join(["NOT VERIFIED", *report.faults[:20]]), style="bold red")
-    return Group(table, *lines, verdict, "")
+    verified = f"verified: {report.acknowledged:,} acknowledged, seqs dense, heads equal"
+    return Group(table, *lines, verdict(verified, report.faults), "")
 
 
 def _measured(measured: Measured) -> list[str]:

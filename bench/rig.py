@@ -162,7 +162,7 @@ async def rig(shape: Shape, options: LoadOptions) -> AsyncIterator[Rig]:
         await stack.enter_async_context(suite)
         writer, files = suite.addresses["writer"], suite.gateway_files()
         client = await stack.enter_async_context(GatewayClient(writer, writer, files))
-        groups = [await _group(client, shape.members) for _ in range(shape.groups)]
+        groups = [await create_group(client, shape.members) for _ in range(shape.groups)]
         loads = []
         for number in range(options.gateways):
             plan = LoadPlan(
@@ -184,7 +184,8 @@ async def rig(shape: Shape, options: LoadOptions) -> AsyncIterator[Rig]:
         yield Rig(suite, loads, client, {group.hex(): users[0] for group, users in groups})
 
 
-async def _group(client: GatewayClient, members: int) -> tuple[ConversationId, list[UserId]]:
+async def create_group(client: GatewayClient, members: int) -> tuple[ConversationId, list[UserId]]:
+    """A new group of so many new people, the owner first. Raises QimError."""
     users = [UserId(uuid7()) for _ in range(members)]
     created = await client.as_actor(TENANT, users[0]).create_group(users[1:], timeout=20)
     return created.group, users

@@ -17,6 +17,7 @@ from typing import Any, Final
 from bench.redis_load import RedisFigures, replay
 from bench.rig import BODY_BYTES, TENANT
 from qim_common.errors import BackendUnavailable, QimError
+from qim_common.idempotency import IdempotencyKey
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, UserId, uuid7
 from qim_common.redis import Argument, Connection, Instance, ScriptLoader
@@ -27,7 +28,7 @@ from qim_writer.backends.redis.membership import RedisMembershipStore
 from qim_writer.backends.redis.store import SCRIPTS, RedisStore
 from qim_writer.commands.send import prepare_send
 from qim_writer.domain.policy import GroupSettings, Limits, Policy
-from qim_writer.storage import Conversation, IdempotencyKey, Send
+from qim_writer.storage import Conversation, Send
 
 MEMBERS: Final = 10
 HOT_MESSAGES_MAX: Final = 120_000
