@@ -16,7 +16,7 @@ from qim_common.ids import ConversationId, uuid7
 from qim_devkit.valkey import ValkeyServer
 from qim_writer.backends.redis.group_state import RedisGroupStateStore
 from qim_writer.commands.clear_history import OwnClear
-from qim_writer.commands.states import PersonStates
+from qim_writer.commands.states import ConversationQuery, PersonStates
 from qim_writer.domain.visible import UnreadSpan
 
 pytestmark = pytest.mark.server
@@ -105,7 +105,7 @@ async def test_clearing_rejoining_and_a_floor_move_the_lower_bound(stores: Redis
     await column.store(stores, group)
 
     async def unread(read: int) -> int:
-        ((_, state),) = await people.conversations(TENANT, BEN, [(group, read)], with_preview=False)
+        ((_, state),) = await people.conversations(TENANT, BEN, [ConversationQuery(group, read)], with_preview=False)
         assert state is not None
         return state.unread
 

@@ -15,6 +15,7 @@ from tests.support.redis_stores import RedisStores, redis_stores
 from qim_common.ids import ConversationId, uuid7
 from qim_devkit.valkey import ValkeyServer
 from qim_writer.backends.redis.group_state import RedisGroupStateStore
+from qim_writer.commands.delivered import DeliveredPages
 from qim_writer.commands.group_state import GroupState
 from qim_writer.commands.states import PersonStates
 from qim_writer.commands.trimming import MS_PER_DAY, Retention, Trimmer
@@ -64,6 +65,7 @@ class Keeper:
         self.trimmer = Trimmer(self.states, _BUCKETS)
         self.groups = GroupState(self.stores.membership, self.states, self.trimmer, self.chat.limits)
         self.people = PersonStates(self.stores.membership, self.stores.messages)
+        self.delivered = DeliveredPages(self.stores.membership, self.stores.messages)
         self.retention = Retention(
             self.states,
             self.trimmer,

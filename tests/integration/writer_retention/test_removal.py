@@ -19,7 +19,8 @@ from tests.support.writers import Writers, until
 
 from qim_common.ids import ConversationId, uuid7
 from qim_devkit.valkey import ValkeyServer
-from qim_writer.commands.states import Withheld
+from qim_writer.commands.delivered import Withheld
+from qim_writer.commands.states import ConversationQuery
 
 pytestmark = pytest.mark.server
 
@@ -60,13 +61,14 @@ async def seen(keeper: Keeper, group: ConversationId, *people: Any) -> list[Any]
     sights: list[Any] = []
     for person in people:
         for read in (0, 3, 7):
-            ((_, state),) = await keeper.people.conversations(TENANT, person, [(group, read)], with_preview=True)
+            query = ConversationQuery(group, read)
+            ((_, state),) = await keeper.people.conversations(TENANT, person, [query], with_preview=True)
             assert state is not None
             sights.append((state.unread, state.head, state.newest_delivered, state.last_activity_ms, state.visible))
         seqs: list[int] = []
         after, more = 0, True
         while more:
-            page = await keeper.people.delivered(TENANT, person, group, after, 5)
+            page = await keeper.delivered.page(TENANT, person, group, after, 5)
             for entry in page.entries:
                 seqs += range(entry.first, entry.last + 1) if isinstance(entry, Withheld) else [entry.seq]
             after, more = page.next_after, page.more
@@ -213,7 +215,8 @@ async def unread(keeper: Keeper, group: ConversationId) -> list[int]:
     """Of Ana, from her whole stay and from a late cursor."""
     counts = []
     for read in (0, 3 * SEGMENT + 1):
-        ((_, state),) = await keeper.people.conversations(TENANT, ANA, [(group, read)], with_preview=False)
+        query = ConversationQuery(group, read)
+        ((_, state),) = await keeper.people.conversations(TENANT, ANA, [query], with_preview=False)
         assert state is not None
         counts.append(state.unread)
     return counts

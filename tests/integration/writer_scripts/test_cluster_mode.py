@@ -6,6 +6,7 @@ as no script carries the flag allow-cross-slot-keys, those that a script puts to
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,15 +68,15 @@ async def stores(cluster_server: ValkeyServer) -> AsyncIterator[RedisStores]:
 def used(stores: RedisStores, monkeypatch: pytest.MonkeyPatch) -> Used:
     """Notes which scripts are run; all but `send`, which goes through the group commit."""
     noted = Used()
-    original = RedisStore.run
+    original = RedisStore.submit
 
-    async def noting(
+    def noting(
         self: RedisStore, instance: int, script: Script, keys: Sequence[Argument], args: Sequence[Argument]
-    ) -> Any:
+    ) -> asyncio.Future[Any]:
         noted.names.add(script.name)
-        return await original(self, instance, script, keys, args)
+        return original(self, instance, script, keys, args)
 
-    monkeypatch.setattr(RedisStore, "run", noting)
+    monkeypatch.setattr(RedisStore, "submit", noting)
     return noted
 
 
@@ -100,6 +101,9 @@ async def _live(chat: Chat, stores: RedisStores) -> list[ConversationId]:
         facts = await stores.membership.facts(chat.of(group), ANA)
         assert facts is not None
         assert facts.person is not None
+        (look,) = await stores.membership.looks(TENANT, ANA, [group])
+        assert look is not None
+        assert look.newest is not None
         assert await stores.messages.unread(TENANT, [(group, UnreadSpan(0, 10), facts.person.ordinal)]) == [1]
         settings = GroupSettings(member_limit=9, retention_days=3)
         await groups.update_settings(OPERATOR, uuid7(), group, settings)

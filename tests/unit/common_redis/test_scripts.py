@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
 import pytest
 
 from qim_common.errors import BackendUnavailable
@@ -21,6 +26,41 @@ def test_a_script_is_read_from_its_package() -> None:
 def test_a_script_that_does_not_exist_is_refused(name: str) -> None:
     with pytest.raises(FileNotFoundError):
         load_script("qim_common.redis", name)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """A package with one script, which includes `part`, and what stands in its include folder; its name."""
+
+    def make(part: str, **includes: str) -> str:
+        folder = tmp_path / "including" / "lua"
+        (folder / "include").mkdir(parents=True)
+        (folder.parent / "__init__.py").touch()
+        (folder / "script.lua").write_text(f"#!lua\n-- @include {part}\nreturn 1\n")
+        for name, source in includes.items():
+            (folder / "include" / f"{name}.lua").write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "including", raising=False)
+        return "including"
+
+    return make
+
+
+def test_a_part_comes_from_the_package_that_includes_it(package: Callable[..., str]) -> None:
+    name = package("clock", clock="local mine = 1\n")
+    assert load_script(name, "script").source == "#!lua\nlocal mine = 1\nreturn 1\n"
+
+
+@pytest.mark.parametrize("part", ["clock", "idempotency"])
+def test_a_part_that_the_package_does_not_have_is_the_shared_one(package: Callable[..., str], part: str) -> None:
+    shared = (resources.files("qim_common") / "lua" / "include" / f"{part}.lua").read_text(encoding="utf-8")
+    assert load_script(package(part), "script").source == f"#!lua\n{shared}return 1\n"
+
+
+def test_a_part_that_nobody_has_is_refused(package: Callable[..., str]) -> None:
+    name = package("no_such_part")
+    with pytest.raises(FileNotFoundError):
+        load_script(name, "script")
 
 
 @pytest.mark.parametrize(

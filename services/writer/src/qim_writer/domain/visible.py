@@ -59,14 +59,11 @@ class Visible:
 def counting_stays(person: Person) -> tuple[Stay, ...]:
     """The stays that count, oldest first: the newest, and going back from it each earlier one as long as the later one
     keeps earlier ones. The chain passes through a revoked stay, which itself shows nothing."""
-    if not person.newest.keeps_earlier:
-        return person.stays[-1:]
-    counting: list[Stay] = []
-    for stay in reversed(person.stays):
-        counting.insert(0, stay)
-        if not stay.keeps_earlier:
-            break
-    return tuple(counting)
+    stays = person.stays
+    first = len(stays) - 1
+    while first > 0 and stays[first].keeps_earlier:
+        first -= 1
+    return stays[first:]
 
 
 def may_read(person: Person) -> bool:

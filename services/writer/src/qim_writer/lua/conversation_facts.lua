@@ -5,8 +5,8 @@
 -- ARGV   for each conversation: the person (16 bytes)
 -- Returns for each conversation: version, revision, generation, policy, count, floor, created, newest CONCERNED event,
 --        the newest seq before it that is none, the newest such seq whose record was removed, its time, big
---        (0 or 1), newest stay, older stays, head and, with msgrec and of a person who has a stay, the
---        record at the head; false where there is none
+--        (0 or 1), newest stay, older stays, head, and the record at the head (with msgrec, and to
+--        a person who has a stay); false where there is none
 -- Status codes: none
 local call, width = redis.call, #KEYS / #ARGV
 local out = {}
@@ -17,7 +17,7 @@ for i = 1, #ARGV do
   facts[13] = call('HGET', KEYS[k + 1], ARGV[i])
   facts[14] = call('HGET', KEYS[k + 2], ARGV[i])
   facts[15] = call('GET', KEYS[k + 3])
-  if width == 5 then facts[16] = facts[13] and facts[15] and call('HGET', KEYS[k + 4], facts[15]) end
+  facts[16] = width == 5 and facts[13] and facts[15] and call('HGET', KEYS[k + 4], facts[15])
   out[i] = facts
 end
 return out

@@ -80,7 +80,7 @@ class CatchUp:
         at_ms = await self._tails.now_ms()
         async with stream.slots:
             # Read before the list: what was committed earlier than this is in it.
-            settled_ms = (await self._progress.read()).settled_ms
+            settled_ms = await self._progress.settled_ms()
             await self._read(attachment, await self._recent(actor, since))
         await self._progress.reached(at_ms + 1)
         await self._tails.reached(at_ms)

@@ -73,10 +73,10 @@ def _change(entry: list[Any]) -> Change:
 
 
 def _facts(row: list[Any]) -> Facts | None:
-    version, revision, generation, policy, count, floor, created, concerned, before, *rest = row
+    version, revision, generation, policy, count, floor, created, concerned, before, removed, removed_ms, *rest = row
     if version is None:
         return None
-    removed, removed_ms, big, current, older, head, *_ = rest
+    big, current, older, head, _ = rest
     head = int(head or 0)
     newest = int(before) if int(concerned) == head else head
     return Facts(

@@ -9,7 +9,7 @@ from typing import Any
 
 from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.keys import SENDER_SEGMENT, BucketKeys, ConversationKeys
-from qim_common.redis import Argument, Instance, Script, load_script, run, submit
+from qim_common.redis import Argument, Instance, Script, load_script, submit
 from qim_common.topology import Topology
 
 _KEPT_CONVERSATIONS = 200_000
@@ -131,4 +131,4 @@ class RedisStore:
 
     async def run(self, instance: int, script: Script, keys: Sequence[Argument], args: Sequence[Argument]) -> Any:
         """One script call. Raises BackendUnavailable, also when the outcome is unknown."""
-        return await run(self.instances[instance], script, keys, args)
+        return await self.submit(instance, script, keys, args)
