@@ -21,7 +21,7 @@ from qim_devkit.pki import DevPki
 from qim_session.backends.webhook import ANSWER_MAX_BYTES, WebhookSink
 from qim_session.backends.webhook_secrets import WebhookSecrets
 from qim_session.domain.push import Notification, PushedMessage
-from qim_session.push_storage import SinkUnavailable
+from qim_session.storage.push import SinkUnavailable
 
 HIKERS = "02000000-0000-0000-0000-000000000001"
 

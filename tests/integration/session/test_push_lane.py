@@ -26,8 +26,8 @@ from qim_session.commands.push.gathering import Gatherer
 from qim_session.commands.push.lane import CANDIDATES_PER_STEP, PushLane
 from qim_session.domain.membership import MembersCache
 from qim_session.domain.push import Notification
-from qim_session.push_storage import MessageContent, SinkUnavailable
 from qim_session.storage import NONE_HIDDEN, ConversationState, DeliveredPage
+from qim_session.storage.push import MessageContent, SinkUnavailable
 
 HIKERS = group(1)
 ANA, BEN = user(1), user(2)

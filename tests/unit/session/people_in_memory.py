@@ -13,7 +13,6 @@ from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.flags import NO_FLAGS, Flags
 from qim_session.domain.list_pages import ListPosition
-from qim_session.list_storage import ListRead
 from qim_session.storage import (
     NONE_HIDDEN,
     ConversationState,
@@ -21,6 +20,7 @@ from qim_session.storage import (
     Marks,
     MemberState,
 )
+from qim_session.storage.lists import ListRead
 
 ANA = Actor(TENANT, user(1), DeviceId(b"a" * 16))
 

@@ -38,7 +38,7 @@ from qim_session.commands.push.lane import PushLane
 from qim_session.domain.membership import MembersCache
 from qim_session.domain.push import Notification, PushedMessage, PushMarks, Standing, Verdict, decide
 from qim_session.process_wiring import connect, hold_all, run_worker
-from qim_session.push_storage import PushSink, SinkUnavailable
+from qim_session.storage.push import PushSink, SinkUnavailable
 
 MEMBERS_IN_MEMORY: Final = 500_000
 """People in all cached groups together, about 100 bytes each."""

@@ -190,13 +190,9 @@ class SessionMetrics(DispatchMetrics):
             "qim_session_delivered_events_total", "Deliveries queued for live streams", registry=registry
         )
         # Attachments that ended; `reason`: OK, or of the error.
-        self.detached = Counter(
-            "qim_session_detached_total", "Attachments that ended", ("reason",), registry=registry
-        )
+        self.detached = Counter("qim_session_detached_total", "Attachments that ended", ("reason",), registry=registry)
         # How far the slowest partition of a commit instance (its position) is behind it on the way to live streams.
-        self.tail_lag = Gauge(
-            "qim_session_tail_lag_seconds", "Lag of the live tail", ("instance",), registry=registry
-        )
+        self.tail_lag = Gauge("qim_session_tail_lag_seconds", "Lag of the live tail", ("instance",), registry=registry)
         # Times that entries of the log were lost to live streams, and everybody connected caught up anew.
         self.tail_gaps = Counter("qim_session_tail_gaps_total", "Gaps of the live tail", registry=registry)
         # Acknowledgements for conversations that the person never was in.

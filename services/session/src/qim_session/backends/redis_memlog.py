@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from qim_common.keys import BucketKeys
 from qim_common.redis import Argument, Instance, checked
 from qim_session.domain.position import Position
-from qim_session.partition_storage import MemlogEntry
+from qim_session.storage.partitions import MemlogEntry
 
 
 class RedisMemberLog:

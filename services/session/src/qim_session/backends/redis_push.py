@@ -13,7 +13,7 @@ from qim_session.backends.person_places import PersonPlaces
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.flags import NO_FLAGS, Flags
 from qim_session.domain.push import PushMarks
-from qim_session.push_storage import Recipient
+from qim_session.storage.push import Recipient
 
 MOVE_CHECKPOINT: Final = load_script("qim_session", "move_checkpoint")
 

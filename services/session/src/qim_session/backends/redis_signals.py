@@ -8,7 +8,7 @@ from qim_common.keys import usig
 from qim_common.redis import Argument, Instance, ReplyError
 from qim_session.domain.position import LOG_START, Position
 from qim_session.domain.signals import SIGNAL_FIELD, Signal
-from qim_session.live_storage import SignalRead
+from qim_session.storage.live import SignalRead
 
 _NO_SUCH_KEY: Final = "ERR no such key"
 

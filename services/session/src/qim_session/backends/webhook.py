@@ -27,7 +27,7 @@ from qim_common.telemetry.metrics import PushMetrics
 from qim_session.backends.webhook_secrets import WebhookSecrets
 from qim_session.backends.webhook_wire import SIGNATURE_HEADER, encode, sign
 from qim_session.domain.push import Notification
-from qim_session.push_storage import SinkUnavailable
+from qim_session.storage.push import SinkUnavailable
 
 _log = logging.getLogger(__name__)
 

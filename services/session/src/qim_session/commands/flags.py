@@ -9,8 +9,8 @@ from qim_common.ids import ConversationId
 from qim_session.commands.listed import Entries, ListedConversation
 from qim_session.commands.rebuild import Rebuild
 from qim_session.domain.flags import FlagsChange
-from qim_session.list_storage import FlagStore
 from qim_session.storage import MemberState
+from qim_session.storage.lists import FlagStore
 
 _OPERATION = b"SetConversationFlags"
 

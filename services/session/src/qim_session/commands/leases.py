@@ -15,7 +15,7 @@ from typing import Final
 from qim_common.errors import BackendUnavailable, QimError
 from qim_common.telemetry.metrics import DispatchMetrics
 from qim_session.domain.leases import LEASE_MS, RENEW_SECONDS, Tenure, renewed
-from qim_session.partition_storage import LeaseStore
+from qim_session.storage.partitions import LeaseStore
 
 _log = logging.getLogger(__name__)
 

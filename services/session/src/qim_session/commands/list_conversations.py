@@ -19,8 +19,8 @@ from qim_session.commands.listed import Entries, ListedConversation
 from qim_session.commands.rebuild import Rebuild
 from qim_session.domain.big_conversations import merge_big
 from qim_session.domain.list_pages import ListCursor, ListPosition, ListRow, take_page
-from qim_session.list_storage import ConversationLists, ListRead
 from qim_session.storage import STATES_PER_CALL, MemberState
+from qim_session.storage.lists import ConversationLists, ListRead
 
 METHOD: Final = "ListConversations"
 PAGE_SIZE_MAX: Final = 1000

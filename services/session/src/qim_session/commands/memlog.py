@@ -17,8 +17,8 @@ from qim_session.commands.pauses import Pause
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.memlog import joined
 from qim_session.domain.position import Position
-from qim_session.partition_storage import MemberLog, MemlogEntry
 from qim_session.storage import ENTRIES_PER_CALL, ConversationSets
+from qim_session.storage.partitions import MemberLog, MemlogEntry
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from qim_common.ids import ConversationId
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_session.commands.listed import Entries, ListedConversation
 from qim_session.commands.rebuild import Rebuild
-from qim_session.list_storage import ConversationLists
 from qim_session.storage import MemberState
+from qim_session.storage.lists import ConversationLists
 
 
 class PersonConversations:

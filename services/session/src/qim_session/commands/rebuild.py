@@ -18,8 +18,8 @@ from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_common.topology import Topology
 from qim_session.domain.list_pages import ListPosition
-from qim_session.list_storage import ListRestore
 from qim_session.storage import STATES_PER_CALL, Conversations, ConversationSets, MemberState
+from qim_session.storage.lists import ListRestore
 
 _log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from qim_session.commands.mailbox import Mailbox, Outstanding
 from qim_session.commands.progress import ProgressReader
 from qim_session.commands.rebuild import Rebuild
 from qim_session.domain.cursors import Cursor
-from qim_session.live_storage import RecentConversations
 from qim_session.storage import STATES_PER_CALL
+from qim_session.storage.live import RecentConversations
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -22,8 +22,8 @@ from qim_session.commands.mailbox import Mailbox
 from qim_session.commands.progress import ProgressReader
 from qim_session.commands.rebuild import Rebuild
 from qim_session.domain.membership import MembersCache
-from qim_session.live_storage import InstanceClock, RecentConversations, SignalLog
 from qim_session.storage import Conversations, Cursors, DispatchLog, MembershipSource
+from qim_session.storage.live import InstanceClock, RecentConversations, SignalLog
 
 MEMBERS_IN_MEMORY: Final = 500_000
 """People in all groups that the tails follow together, about 100 bytes each."""

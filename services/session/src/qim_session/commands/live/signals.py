@@ -15,7 +15,7 @@ from qim_session.commands.live.events import EventEncoder, WireEvent
 from qim_session.commands.live.stream import LiveStream
 from qim_session.domain.position import Position
 from qim_session.domain.signals import Signal
-from qim_session.live_storage import SignalLog
+from qim_session.storage.live import SignalLog
 
 _log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from qim_session.commands.live.fan_out import FanOut, Found
 from qim_session.commands.live.finding import Finding
 from qim_session.domain.folding import DispatchEntry
 from qim_session.domain.position import Checkpoint, Continue, Position, decide_start
-from qim_session.live_storage import InstanceClock
 from qim_session.storage import DispatchLog
+from qim_session.storage.live import InstanceClock
 
 _log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.telemetry.metrics import PushMetrics
 from qim_session.commands.push.gathering import Gathered
 from qim_session.domain.push import Candidate, Notification, PushedMessage, PushMarks, Standing, Verdict, decide
-from qim_session.push_storage import MARKS_PER_CALL, PushMarkSource, Recipient
 from qim_session.storage import STATES_PER_CALL, Conversations, ConversationState, MemberState
+from qim_session.storage.push import MARKS_PER_CALL, PushMarkSource, Recipient
 
 STATES_AT_ONCE: Final = 16
 """Calls of ConversationStates under way at the same time, of one batch."""

@@ -23,7 +23,7 @@ from qim_session.commands.audience import Audiences
 from qim_session.domain.folding import DispatchEntry
 from qim_session.domain.membership import read_control_body
 from qim_session.domain.push import Candidate, PushedMessage
-from qim_session.push_storage import MessageContents, Recipient
+from qim_session.storage.push import MessageContents, Recipient
 
 _log = logging.getLogger(__name__)
 _Key = TypeVar("_Key")
