@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from tests.support.chat import ANA, BEN, TENANT
 
+from qim_common.enums import LeaverHistory, NewcomerPolicy, RejoinHistory
 from qim_common.idempotency import IdempotencyKey
 from qim_common.ids import UserId, group_conversation_id, uuid7
 from qim_writer.domain.changes import ChangeRequest, plan_change
-from qim_writer.domain.policy import (
-    GroupSettings,
-    LeaverHistory,
-    Limits,
-    NewcomerPolicy,
-    Policy,
-    RejoinHistory,
-)
+from qim_writer.domain.policy import GroupSettings, Limits, Policy
 from qim_writer.storage import ChangeAnswer, Conversation, MembershipStore
 
 GROUP = Conversation(TENANT, group_conversation_id(bytes(range(16))))

@@ -9,6 +9,7 @@ from tests.contract.conftest import Backend
 from tests.contract.one_group import GROUP, LIMITS, POLICY, TAIL, carry_out, create, key
 from tests.support.chat import ANA, BEN, CARA, DAN, EVE, TENANT, Chat, user
 
+from qim_common.enums import LeaverHistory, MemberState, NewcomerPolicy
 from qim_common.errors import (
     GroupAlreadyExists,
     IdempotencyKeyReused,
@@ -16,12 +17,8 @@ from qim_common.errors import (
 from qim_common.ids import ZERO_ID, MembershipOp, TenantId, group_conversation_id, uuid7
 from qim_common.records import Audience, RecordType
 from qim_writer.domain.changes import ChangeRequest, plan_change
-from qim_writer.domain.policy import (
-    EVERYTHING,
-    LeaverHistory,
-    NewcomerPolicy,
-)
-from qim_writer.domain.stays import Stay, StayState
+from qim_writer.domain.policy import EVERYTHING
+from qim_writer.domain.stays import Stay
 from qim_writer.storage import ChangeAnswer, Conversation
 
 
@@ -35,7 +32,7 @@ async def test_a_new_group_has_version_1_no_message_and_its_policy(backend: Back
     assert (facts.head, facts.floor, facts.newest_broadcast, facts.policy) == (0, 0, 0, POLICY)
     assert facts.created_ms == answer.time_ms > 1_600_000_000_000
     assert facts.person is not None
-    assert facts.person.stays == (Stay(0, 0, 0, 1, 0, StayState.MEMBER),)
+    assert facts.person.stays == (Stay(0, 0, 0, 1, 0, MemberState.MEMBER),)
     assert facts.person.own_clear == 0
 
 
@@ -107,8 +104,8 @@ async def test_planning_starts_from_the_newest_stays_of_the_people_named(backend
     assert state is not None
     assert (state.version, state.policy, state.count, state.big) == (2, POLICY, 1, False)
     assert state.stays[EVE] is None
-    assert state.stays[BEN] == Stay(0, 0, 1, 1, 2, StayState.REMOVED, revoked=True)
-    assert state.stays[ANA] == Stay(0, 0, 0, 1, 0, StayState.MEMBER)
+    assert state.stays[BEN] == Stay(0, 0, 1, 1, 2, MemberState.REMOVED, revoked=True)
+    assert state.stays[ANA] == Stay(0, 0, 0, 1, 0, MemberState.MEMBER)
 
 
 async def test_planning_knows_whether_the_group_is_big(backend: Backend) -> None:
@@ -130,7 +127,7 @@ async def test_a_join_writes_stay_version_event_and_count_at_once(backend: Backe
     assert facts is not None
     assert facts.person is not None
     assert (facts.version, facts.revision, facts.member_count, facts.head) == (2, 2, 4, 6)
-    assert facts.person.stays == (Stay(5, 2, 0, 2, 0, StayState.MEMBER, keeps_earlier=True),)
+    assert facts.person.stays == (Stay(5, 2, 0, 2, 0, MemberState.MEMBER, keeps_earlier=True),)
     record = await chat.record(GROUP.id, 6)
     assert (record.audience, record.membership_version, record.prev) == (Audience.BROADCAST, 2, 5)
     assert record.time_ms == answer.time_ms
@@ -180,9 +177,9 @@ async def test_leaving_and_coming_back_keeps_every_stay_and_the_ordinal(backend:
     assert facts is not None
     assert facts.person is not None
     assert facts.person.stays == (
-        Stay(0, 0, 1, 1, 2, StayState.LEFT),
-        Stay(3, 0, 5, 3, 4, StayState.REMOVED, keeps_earlier=True, revoked=True),
-        Stay(5, 2, 0, 5, 0, StayState.MEMBER, keeps_earlier=True),
+        Stay(0, 0, 1, 1, 2, MemberState.LEFT),
+        Stay(3, 0, 5, 3, 4, MemberState.REMOVED, keeps_earlier=True, revoked=True),
+        Stay(5, 2, 0, 5, 0, MemberState.MEMBER, keeps_earlier=True),
     )
     assert facts.person.ordinal == before.person.ordinal
     assert facts.person.versions == {1, 2, 3, 4, 5}

@@ -9,6 +9,7 @@ import pytest
 from tests.contract.conftest import Backend
 from tests.support.chat import ANA, BEN, CARA, DAN, EVE, Chat, acting, user
 
+from qim_common.enums import LeaverHistory
 from qim_common.errors import (
     GroupAlreadyExists,
     InvalidArgument,
@@ -19,7 +20,6 @@ from qim_common.errors import (
 )
 from qim_common.ids import ConversationId, TenantId, UserId, group_conversation_id
 from qim_writer.commands.history import Direction
-from qim_writer.domain.policy import LeaverHistory
 
 RAW = b"\0" + bytes(range(1, 16))
 CANONICAL = group_conversation_id(RAW)

@@ -15,7 +15,7 @@ from tests.support.valkey import require_valkey
 
 from qim_client import GatewayClient
 from qim_client.names import user_id
-from qim_client.values import LeaverHistory
+from qim_common.enums import LeaverHistory
 from qim_common.errors import TenantNotAllowed
 from qim_common.ids import TenantId
 from qim_devkit.chat.feed import GatewayFeed, Link

@@ -140,9 +140,9 @@ async def test_a_service_that_cannot_start_is_reported_in_its_own_words_and_noth
     assert not any(suite.running(name) for name in (*MODULES, "valkey-0", "valkey-1"))
 
 
-async def start_up(directory: Path) -> asyncio.subprocess.Process:
+async def start_up(directory: Path, *options: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *UP, cwd=directory, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *UP, *options, cwd=directory, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
 
 
@@ -178,6 +178,28 @@ async def test_up_prints_one_line_refuses_a_second_and_ends_on_ctrl_c(tmp_path: 
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def test_up_starts_as_many_session_replicas_as_it_is_told(tmp_path: Path) -> None:
+    process = await start_up(tmp_path, "--sessions", "2")
+    try:
+        line = await first_line(process)
+        found = re.match(r"qim is ready \(writer (\S+), session (\S+), session-1 (\S+), admin \S+\)\. ", line)
+        assert found, line
+        assert len(set(found.groups())) == 3
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(START_SECONDS):
+            output, errors = await process.communicate()
+        assert (process.returncode, output, errors) == (0, b"", b"")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+    refused = await start_up(tmp_path, "--sessions", "0")
+    _, errors = await refused.communicate()
+    assert refused.returncode == 2
+    assert b"--sessions" in errors
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")

@@ -12,6 +12,7 @@ import pytest_asyncio
 from tests.support.chat import ANA, BEN, CARA, DAN, Chat, acting, user
 from tests.support.redis_stores import RedisStores, redis_stores
 from tests.support.shifted_clock import DAY, HOUR, ShiftedClock
+from tests.support.valkey import connected_again
 
 from qim_common.errors import IdempotencyKeyReused, RequestTooOld
 from qim_common.ids import ConversationId, direct_conversation_id, uuid7
@@ -213,7 +214,7 @@ async def test_times_never_fall_within_a_conversation(
         stores.store.instances[0].on_lost = [lost.set]
         shifted.server.restart()
         await lost.wait()
-        await stores.store.instances[0].wait_connected()
+        await connected_again(stores.store.instances[0])
         for conversation in (group, direct):
             await chat.send(ANA, conversation)
     for conversation in (group, direct):

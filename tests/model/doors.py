@@ -15,15 +15,16 @@ from tests.support.writers import OPERATOR, AnotherWriter, as_principal
 
 from qim.membership.v1 import membership_pb2, membership_pb2_grpc
 from qim.writer.v1 import group_control_pb2, group_control_pb2_grpc
-from qim_client import convert
 from qim_client.connection import Connection
 from qim_client.gateway import GatewayClient, actor
 from qim_client.services import client_tls
-from qim_client.values import LeaverHistory, Outgoing
+from qim_client.values import Outgoing
 from qim_common.channels import ChannelProvider
+from qim_common.enums import LeaverHistory
 from qim_common.errors import QimError
 from qim_common.identity import Role
 from qim_common.ids import ConversationId, UserId
+from qim_common.settings_wire import settings_to_wire
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Door:
     async def settings(self, group: ConversationId, settings: dict[str, Any], request_id: bytes) -> Any:
         """UpdateGroupSettings for an operator."""
         request = group_control_pb2.ControlUpdateGroupSettingsRequest(
-            request_id=request_id, group_id=group, settings=convert.settings_to_wire(wire_settings(settings))
+            request_id=request_id, group_id=group, settings=settings_to_wire(wire_settings(settings))
         )
         return await self._control.call(lambda stub: stub.UpdateGroupSettings, request, metadata=as_principal(OPERATOR))
 

@@ -11,7 +11,8 @@ from tests.model.reference import DEFAULTS, Conversation, Refused
 from tests.model.world import TENANT, World
 
 from qim_client.gateway import actor
-from qim_client.values import GroupSettings, LeaverHistory, NewcomerPolicy, Outgoing, RejoinHistory
+from qim_client.values import GroupSettings, Outgoing
+from qim_common.enums import LeaverHistory, NewcomerPolicy, RejoinHistory
 from qim_common.ids import ConversationId, UserId, uuid7
 
 Told = dict[str, Any]

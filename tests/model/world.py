@@ -24,7 +24,7 @@ from qim_client.values import Outgoing
 from qim_common.channels import ChannelProvider
 from qim_common.identity import Role
 from qim_common.ids import ConversationId, TenantId, UserId
-from qim_common.tls import TlsFiles
+from qim_common.tls import PemFiles
 from qim_devkit.suite import Suite
 
 TENANT = TenantId(1)
@@ -55,7 +55,7 @@ class World:
         }
         session = suite.pki.issue(Role.SESSION, "session-0")
         self._channels = ChannelProvider(
-            suite.addresses["writer"], TlsFiles(session.cert, session.key, (session.ca,)), options=()
+            suite.addresses["writer"], PemFiles(session.cert, session.key, (session.ca,)), options=()
         )
         self.live = Subscriptions([self.gateway])
         self._membership = self._channels.stub(membership_pb2_grpc.GroupMembershipStub)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qim_common.enums import LeaverHistory
 from qim_common.errors import QimError
 from qim_common.identity import Actor, Principal, PrincipalKind
 from qim_common.ids import ConversationId, DeviceId, MembershipOp, TenantId, UserId, uuid7
@@ -21,7 +22,7 @@ from qim_writer.commands.history import Direction, History
 from qim_writer.commands.members import Members
 from qim_writer.commands.send import prepare_send
 from qim_writer.domain.hints import CommitHints
-from qim_writer.domain.policy import GroupSettings, LeaverHistory, Limits
+from qim_writer.domain.policy import GroupSettings, Limits
 from qim_writer.domain.stays import Stay
 from qim_writer.storage import ChangeAnswer, CommitLog, Conversation, MembershipStore, MessageStore, Send
 

@@ -180,8 +180,9 @@ async def main() -> None:
     async def closed(name: str) -> None:
         print(f"CLOSED {name}", flush=True)
 
-    harness.tasks.spawn(let_commits_end())
+    letting = asyncio.create_task(let_commits_end())
     await harness.run([lambda: closed("first"), lambda: closed("second")])
+    await letting
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from qim.writer.v1.group_control_pb2_grpc import GroupControlStub
 from qim_common.channels import ChannelProvider
 from qim_common.identity import PRINCIPAL_KEY, Principal, PrincipalKind, Role
 from qim_common.ids import ConversationId, TenantId, UserId, uuid7
-from qim_common.tls import TlsFiles
+from qim_common.tls import PemFiles
 from qim_devkit.suite import Suite
 
 _Kind = membership_pb2.AdminMembershipChange.Kind
@@ -55,7 +55,7 @@ class Operators:
 async def operators(suite: Suite, tenant: TenantId) -> AsyncIterator[Operators]:
     """The operator of a running suite."""
     files = suite.pki.issue(Role.ADMIN, "test-admin")
-    channels = ChannelProvider(suite.addresses["writer"], TlsFiles(files.cert, files.key, (files.ca,)))
+    channels = ChannelProvider(suite.addresses["writer"], PemFiles(files.cert, files.key, (files.ca,)))
     try:
         yield Operators(channels, tenant)
     finally:

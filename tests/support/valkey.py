@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 
 import pytest
 import redis
 
+from qim_common.redis import Instance
 from qim_devkit.valkey import ValkeyNotAvailable, ValkeyServer, find_server
+
+CONNECTED_SECONDS = 20.0
+
+
+async def connected_again(instance: Instance) -> None:
+    """Wait, with a bound, until calls on `instance` are written."""
+    async with asyncio.timeout(CONNECTED_SECONDS):
+        while not instance.connected:  # noqa: ASYNC110  no event: a connection is lost and made in the background
+            await asyncio.sleep(0.005)
 
 
 def require_valkey() -> None:

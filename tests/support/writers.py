@@ -23,7 +23,7 @@ from qim_common.channels import ChannelProvider
 from qim_common.identity import ACTOR_KEY, PRINCIPAL_KEY, Actor, Principal, PrincipalKind
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId, uuid7
 from qim_common.keys import BucketKeys, ConversationKeys
-from qim_common.tls import TlsFiles
+from qim_common.tls import PemFiles
 from qim_common.topology import Topology
 from qim_devkit.pki import CertFiles
 from qim_devkit.ports import allocate
@@ -73,7 +73,7 @@ class Caller:
     def __init__(self, address: str, files: CertFiles, **options: Any) -> None:
         self.provider = ChannelProvider(
             address,
-            TlsFiles(files.cert, files.key, (files.ca,)),
+            PemFiles(files.cert, files.key, (files.ca,)),
             options=tuple(("grpc." + name, value) for name, value in options.items()),
         )
         self.membership: membership_pb2_grpc.GroupMembershipStub

@@ -29,7 +29,7 @@ async def test_a_decision_is_one_sentence_and_its_fields(gateway: GatewayClient,
         "may read it now no",
         "was delivered yes",
         "decided by leave_event",
-        "stay joined at 0, history from 0, left at 3 (left)",
+        "stay there from the start, history 1 to 2, left with 3",
         "own clear point none",
         "group's floor none",
         "newcomers read, now since-join",
@@ -58,7 +58,7 @@ async def test_a_timeline_tells_who_did_what_and_draws_the_stays(gateway: Gatewa
     assert drawn.lines[1] == "head 4, no floor, version 3, 2 members, frozen"
 
     one = await qimctl(admin_suite, "timeline --group qimctl-line --user ben")
-    assert "stay 1: joined at 0, history from 0, left at 3 (removed)" in one.lines
+    assert "stay 1: there from the start, history 1 to 2, removed with 3" in one.lines
     never = await qimctl(admin_suite, "timeline --group qimctl-line --user dora")
     assert never.lines[-1] == "the person never was in the group"
 

@@ -15,7 +15,7 @@ from qim_client.names import user_id
 from qim_common import errors
 from qim_common.channels import ChannelProvider
 from qim_common.ids import ConversationId, TenantId, UserId
-from qim_common.tls import TlsFiles
+from qim_common.tls import PemFiles
 from qim_devkit.pki import CertFiles
 from qim_devkit.suite import Suite
 
@@ -139,7 +139,7 @@ async def test_a_stream_moves_to_the_channel_of_a_renewed_certificate(
     gateway: GatewayClient, writer_suite: Suite, tmp_path: Path
 ) -> None:
     group = (await gateway.as_actor(TENANT, ANA).create_group()).group
-    files = TlsFiles(tmp_path / "gateway.crt", tmp_path / "gateway.key", (writer_suite.pki.services_ca,))
+    files = PemFiles(tmp_path / "gateway.crt", tmp_path / "gateway.key", (writer_suite.pki.services_ca,))
     copy_identity(writer_suite.pki.issue("gateway", "dev-gateway"), files)
     channels = ChannelProvider(writer_suite.addresses["writer"], files, interval=0.0, grace=0.0)
     connection = Connection(channels, writer_pb2_grpc.WriterStub, timeout=SECONDS)
@@ -188,7 +188,7 @@ async def test_bare_frames_go_in_and_out(gateway: GatewayClient) -> None:
         await stream.write(writer_pb2.SendMessagesRequest())
 
 
-def copy_identity(source: CertFiles, target: TlsFiles) -> None:
+def copy_identity(source: CertFiles, target: PemFiles) -> None:
     target.key.write_bytes(source.key.read_bytes())
     target.cert.write_bytes(source.cert.read_bytes())
 

@@ -22,7 +22,7 @@ from qim_common.identity import Actor, Principal
 from qim_common.ids import DeviceId, TenantId, UserId
 from qim_common.server.harness import Addresses, ServerHarness
 from qim_common.telemetry.tracing import CallTracer
-from qim_common.tls import TlsFiles
+from qim_common.tls import PemFiles
 from qim_devkit.pki import CertFiles, DevPki
 
 Pairs = Sequence[tuple[str, str | bytes]]
@@ -37,8 +37,8 @@ def principal_metadata(principal: Principal) -> Pairs:
     return [("qim-principal-bin", principal.to_message().SerializeToString())]
 
 
-def tls(files: CertFiles) -> TlsFiles:
-    return TlsFiles(files.cert, files.key, (files.ca,))
+def tls(files: CertFiles) -> PemFiles:
+    return PemFiles(files.cert, files.key, (files.ca,))
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from qim.writer.v1 import writer_pb2
 from qim_common.channels import ChannelProvider
 from qim_common.config import split_listen
 from qim_common.errors import TenantNotAllowed, from_rpc_error
-from qim_common.tls import CertificateError, TlsFiles, TlsMaterial
+from qim_common.tls import CertificateError, PemFiles, TlsMaterial
 from qim_devkit.pki import Authority, CertFiles, DevPki
 
 
@@ -179,7 +179,7 @@ async def test_a_client_keeps_its_certificate_when_the_new_files_do_not_fit(
 
 async def test_a_client_refuses_a_server_of_another_ca(rig: Rig, pki: DevPki) -> None:
     client = pki.issue("gateway", "g")
-    provider = ChannelProvider(rig.addresses.grpc, TlsFiles(client.cert, client.key, (pki.operators_ca,)))
+    provider = ChannelProvider(rig.addresses.grpc, PemFiles(client.cert, client.key, (pki.operators_ca,)))
 
     assert (await refusal(_send(Caller(provider)))).code() is grpc.StatusCode.UNAVAILABLE
     await provider.close()
@@ -199,4 +199,4 @@ def test_files_that_cannot_be_taken_are_named(pki: DevPki, part: str) -> None:
 def test_a_missing_file_is_named(pki: DevPki, tmp_path: Path) -> None:
     good = pki.issue("gateway", "g")
     with pytest.raises(CertificateError, match=r"none\.crt: cannot be read"):
-        ChannelProvider("127.0.0.1:1", TlsFiles(tmp_path / "none.crt", good.key, (good.ca,)))
+        ChannelProvider("127.0.0.1:1", PemFiles(tmp_path / "none.crt", good.key, (good.ca,)))

@@ -7,7 +7,8 @@ import os
 import signal
 
 import pytest
-from tests.integration.common_redis.conftest import BOUND_SECONDS, MakeInstance, until
+from tests.integration.common_redis.conftest import MakeInstance, until
+from tests.support.valkey import connected_again
 
 from qim_common.errors import BackendUnavailable
 from qim_common.redis import (
@@ -15,7 +16,6 @@ from qim_common.redis import (
     ConnectionLost,
     Demoted,
     HandshakeRefused,
-    Instance,
     ReplyError,
     UnsafeRedis,
     check_instance,
@@ -23,11 +23,6 @@ from qim_common.redis import (
 from qim_devkit.valkey import ValkeyServer
 
 pytestmark = pytest.mark.server
-
-
-async def _connected_again(instance: Instance) -> None:
-    async with asyncio.timeout(BOUND_SECONDS):
-        await instance.wait_connected()
 
 
 async def test_an_instance_that_was_not_started_fails_at_once(
@@ -63,7 +58,7 @@ async def test_a_restart_of_the_server_is_survived_without_repeating_anything(
         await refused
 
     valkey.start()
-    await _connected_again(instance)
+    await connected_again(instance)
     assert await instance.call("GET", "n") == b"1", "fsynced before the crash, and nothing was repeated after it"
 
 
@@ -81,7 +76,7 @@ async def test_the_hooks_run_on_each_connection_before_it_is_used(
     assert seen == [(b"PONG", False)]
     valkey.restart()
     await until(lambda: len(seen) == 2)
-    await _connected_again(instance)
+    await connected_again(instance)
     assert seen == [(b"PONG", False)] * 2
 
 
@@ -103,7 +98,7 @@ async def test_an_instance_is_not_used_again_until_its_checks_pass(
     valkey.stop()
     valkey.options["appendfsync"] = "always"
     valkey.start()
-    await _connected_again(instance)
+    await connected_again(instance)
     assert await instance.call("PING") == b"PONG"
 
 
@@ -121,7 +116,7 @@ async def test_a_hook_that_breaks_does_not_end_the_reconnecting(
     instance.on_connected.append(hook)
     valkey.restart()
     await until(lambda: not failures)
-    await _connected_again(instance)
+    await connected_again(instance)
     assert await instance.call("PING") == b"PONG"
 
 
@@ -172,17 +167,19 @@ async def test_an_instance_that_became_a_replica_is_left_until_it_is_the_primary
         await instance.call("SET", "k", "v")
     await until(lambda: not instance.connected)
     await operator.call("REPLICAOF", "NO", "ONE")
-    await _connected_again(instance)
+    await connected_again(instance)
     assert await instance.call("SET", "k", "v") == b"OK"
 
 
-async def test_reconnect_makes_a_new_connection(valkey_session: ValkeyServer, make_instance: MakeInstance) -> None:
+async def test_a_connection_that_is_dropped_is_made_anew(
+    valkey_session: ValkeyServer, make_instance: MakeInstance
+) -> None:
     instance = make_instance(valkey_session)
     await instance.start()
     before = await instance.call("CLIENT", "ID")
-    instance.reconnect("for the test")
+    instance.connection.close("for the test")
     await until(lambda: not instance.connected)
-    await _connected_again(instance)
+    await connected_again(instance)
     assert await instance.call("CLIENT", "ID") > before
 
 

@@ -83,6 +83,18 @@ async def test_who_has_muted_read_hidden_or_left_is_not_told(
     assert told(receiver.taken(shown(second))) == {(of(ben), two.seq, 1)}
 
 
+async def test_messages_that_were_read_meanwhile_are_not_in_the_count(
+    push: Push, receiver: WebhookReceiver, person: Person
+) -> None:
+    ana, ben = person(), person()
+    sent = [await ana.send_to_person(ben.actor.user, b"%d" % number) for number in range(3)]
+    where = shown(sent[0].conversation)
+    await ben.mark_read(sent[0].conversation, sent[1].seq)
+    async with push.running():
+        await receiver.until(lambda: bool(receiver.taken(where)))
+    assert {(one["count"], one["unread"]) for one in receiver.taken(where)} == {(1, 1)}
+
+
 async def test_what_was_hidden_before_is_told_and_says_so(
     push: Push, receiver: WebhookReceiver, person: Person
 ) -> None:

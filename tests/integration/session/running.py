@@ -19,7 +19,7 @@ from qim_client.config import ClientConfig
 from qim_common.channels import ChannelProvider
 from qim_common.identity import PRINCIPAL_KEY, Principal, PrincipalKind, Role
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId, uuid7
-from qim_common.tls import TlsFiles
+from qim_common.tls import PemFiles
 from qim_devkit.suite import Suite
 
 TENANT = TenantId(1)
@@ -55,7 +55,7 @@ class Service:
     async def change(self, kind: int, group: ConversationId, people: Sequence[UserId]) -> int:
         """Let an operator add or remove people; returns the seq of the event."""
         files = self.suite.pki.issue(Role.ADMIN, "test-admin")
-        channels = ChannelProvider(self.suite.addresses["writer"], TlsFiles(files.cert, files.key, (files.ca,)))
+        channels = ChannelProvider(self.suite.addresses["writer"], PemFiles(files.cert, files.key, (files.ca,)))
         principal = Principal(PrincipalKind.OPERATOR, "tester", TENANT, None)
         try:
             answer = await channels.stub(GroupMembershipStub).AdminChangeMembers(

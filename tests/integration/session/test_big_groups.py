@@ -9,7 +9,7 @@ from tests.support.dispatch import TENANT, control, group, messages, ordinary, s
 from qim_common.ids import MembershipOp
 from qim_common.records import Audience, BlockFlags, StateChange
 from qim_session.domain.entries import ProjectionEntry
-from qim_session.storage import Projected
+from qim_session.storage.projection import Projected
 
 ANA, BEN, CARA = user(1), user(2), user(3)
 CITY, HIKERS = group(1), group(2)

@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.integration.session.running import ADD, REMOVE, TENANT, Service, ids, listed, lists_all, running, until
 
 from qim_client import ActorClient, Conversation
-from qim_client.values import MemberState
+from qim_common.enums import MemberState
 from qim_common.ids import ConversationId, UserId, person_bucket
 from qim_common.keys import PersonKeys
 

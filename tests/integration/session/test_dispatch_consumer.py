@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.integration.session.conftest import Running, Store, until
 from tests.support.dispatch import TENANT, control, group, messages, ordinary, state, user
+from tests.support.valkey import connected_again
 
 from qim_common.errors import BackendUnavailable
 from qim_common.ids import MembershipOp
@@ -22,7 +23,7 @@ from qim_session.commands.projection import Projector
 from qim_session.commands.projection_lane import ProjectionLane
 from qim_session.domain.membership import MembersCache, MembershipChange
 from qim_session.domain.position import Checkpoint, Position
-from qim_session.storage import CheckpointStep
+from qim_session.storage.projection import CheckpointStep
 
 ANA, BEN, CARA = user(1), user(2), user(3)
 HIKERS = group(1)
@@ -168,7 +169,7 @@ async def test_a_store_that_was_killed_is_taken_up_where_it_stood(own_store: Sto
         await until(lambda: caught_up(store))
         store.server.kill()
         store.server.start()
-        await store.instance.wait_connected()
+        await connected_again(store.instance)
 
         async def written() -> bool:
             try:

@@ -18,7 +18,7 @@ from qim_session.commands.lane import PartitionMovedError
 from qim_session.commands.projection import Projector
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.position import Checkpoint, Position
-from qim_session.storage import ENTRIES_PER_CALL, CheckpointStep
+from qim_session.storage.projection import ENTRIES_PER_CALL, CheckpointStep
 
 ANA = user(1)
 HIKERS = group(1)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.integration.session.conftest import BUCKETS, Store, until
+from tests.support.valkey import connected_again
 
 from qim_common.errors import BackendUnavailable
 from qim_common.keys import REPLICAS
@@ -163,7 +164,7 @@ async def test_a_replica_that_cannot_renew_holds_nothing_after_the_leases_life(o
         await until(holds_nothing)
         assert one.metrics.lease_failures._value.get() >= 1
         own_store.server.start()
-        await own_store.instance.wait_connected()
+        await connected_again(own_store.instance)
         await until(lambda: shared(one))
     finally:
         await one.stop()

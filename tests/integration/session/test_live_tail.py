@@ -13,6 +13,7 @@ from tests.support.dispatch import TENANT, control, group, messages, ordinary, u
 
 from qim.common.v1 import types_pb2
 from qim.session.v1 import session_pb2
+from qim_common.enums import MemberState
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, MembershipOp, TenantId, UserId
 from qim_common.keys import BucketKeys
@@ -29,7 +30,7 @@ from qim_session.commands.rebuild import Rebuild
 from qim_session.commands.register import Registrar
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.handlers.live_wire import LiveWire
-from qim_session.storage import ConversationState, DeliveredPage, MemberState, WireMessage
+from qim_session.storage.conversations import ConversationState, DeliveredPage, WireMessage
 
 pytestmark = pytest.mark.server
 A = group(1)
@@ -214,7 +215,7 @@ async def test_where_entries_are_gone_everybody_catches_up_and_goes_live_again(s
     # In one step, so that nobody can read the entry: as if it had been trimmed while the tail stalled.
     await store.instance.pipeline([("MULTI",), ("XADD", log, "*", "e", block), ("XTRIM", log, "MAXLEN", 0), ("EXEC",)])
     live.owner.newest[A] = 2
-    live.tail.reconnect("cut by the test")
+    live.tail.connection.close("cut by the test")
     await live.screen.until(1, "attached", 2)
     assert live.screen.seqs(1, A) == [1, 2]
     assert len(live.screen.of(1, "states_changed")) == 1

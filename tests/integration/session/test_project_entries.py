@@ -12,7 +12,7 @@ from qim_common.redis import ReplyError, run
 from qim_session.backends.redis_projection import PROJECT_ENTRIES
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.position import Checkpoint, Position
-from qim_session.storage import ENTRIES_PER_CALL, CheckpointMoved, CheckpointStep, Projected
+from qim_session.storage.projection import ENTRIES_PER_CALL, CheckpointMoved, CheckpointStep, Projected
 
 ANA, BEN = user(1), user(2)
 LOG = "c" * 32

@@ -26,7 +26,7 @@ from qim_session.commands.push.gathering import Gatherer
 from qim_session.commands.push.lane import CANDIDATES_PER_STEP, PushLane
 from qim_session.domain.membership import MembersCache
 from qim_session.domain.push import Notification
-from qim_session.storage import NONE_HIDDEN, ConversationState, DeliveredPage
+from qim_session.storage.conversations import NONE_HIDDEN, ConversationState, DeliveredPage
 from qim_session.storage.push import MessageContent, SinkUnavailable
 
 HIKERS = group(1)

@@ -22,7 +22,7 @@ from qim_session.commands.register import Registrar
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.hints import Hint
 from qim_session.domain.membership import MembersCache
-from qim_session.storage import ENTRIES_PER_CALL
+from qim_session.storage.projection import ENTRIES_PER_CALL
 
 ANA, BEN, CARA = user(1), user(2), user(3)
 HIKERS = group(1)

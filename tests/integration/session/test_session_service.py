@@ -14,12 +14,13 @@ from qim.membership.v1 import membership_pb2
 from qim.membership.v1.membership_pb2_grpc import GroupMembershipStub
 from qim_client import ActorClient, Conversation, GatewayClient, MailboxEntry
 from qim_client.config import ClientConfig
-from qim_client.values import DeviceCursor, MemberState
+from qim_client.values import DeviceCursor
 from qim_common.channels import ChannelProvider
+from qim_common.enums import MemberState
 from qim_common.errors import BackendUnavailable, InvalidArgument, PageTokenInvalid, ResyncRequired, TooManyItems
 from qim_common.identity import PRINCIPAL_KEY, Principal, PrincipalKind, Role
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId, direct_conversation_id, uuid7
-from qim_common.tls import TlsFiles
+from qim_common.tls import PemFiles
 from qim_devkit.suite import Suite
 
 TENANT = TenantId(1)
@@ -61,7 +62,7 @@ def person(gateway: GatewayClient) -> Person:
 async def add_members(suite: Suite, group: ConversationId, people: Sequence[UserId]) -> int:
     """Let an operator add people; returns the seq of the event."""
     files = suite.pki.issue(Role.ADMIN, "test-admin")
-    channels = ChannelProvider(suite.addresses["writer"], TlsFiles(files.cert, files.key, (files.ca,)))
+    channels = ChannelProvider(suite.addresses["writer"], PemFiles(files.cert, files.key, (files.ca,)))
     principal = Principal(PrincipalKind.OPERATOR, "tester", TENANT, None)
     try:
         answer = await channels.stub(GroupMembershipStub).AdminChangeMembers(

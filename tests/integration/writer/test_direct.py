@@ -10,7 +10,7 @@ from tests.support.writer_methods import METHODS, frame, message, method
 from tests.support.writers import ANA, BEN, CARA, OTHER_TENANT, TENANT, Writers, acting, as_actor
 
 from qim.writer.v1 import writer_pb2
-from qim_client.values import MemberState
+from qim_common.enums import MemberState
 from qim_common.errors import PermissionDenied
 from qim_common.ids import ConversationId, UserId, direct_conversation_id, uuid7
 

@@ -17,7 +17,7 @@ from qim.session.v1 import session_pb2, session_pb2_grpc
 from qim_common.identity import Role, peer_from_auth_context
 from qim_common.ids import ConversationId, direct_conversation_id
 from qim_common.server.credentials import server_credentials
-from qim_common.tls import TlsFiles
+from qim_common.tls import PemFiles
 from qim_devkit.ports import allocate
 
 pytestmark = pytest.mark.server
@@ -56,7 +56,7 @@ async def taking_notes(writers: Writers, address: str) -> AsyncIterator[Notes]:
     files = writers.suite.pki.issue("session", "session-0")
     server = grpc.aio.server()
     session_pb2_grpc.add_SessionServicer_to_server(notes, server)
-    server.add_secure_port(address, server_credentials(TlsFiles(files.cert, files.key, (files.ca,))))
+    server.add_secure_port(address, server_credentials(PemFiles(files.cert, files.key, (files.ca,))))
     await server.start()
     try:
         yield notes

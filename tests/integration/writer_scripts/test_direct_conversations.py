@@ -6,10 +6,11 @@ import pytest
 from tests.support.chat import ANA, BEN, CARA, TENANT, Chat, Sent
 from tests.support.redis_stores import RedisStores
 
+from qim_common.enums import MemberState
 from qim_common.errors import PermissionDenied
 from qim_common.ids import direct_conversation_id, person_bucket
 from qim_writer.domain.policy import NOBODY
-from qim_writer.domain.stays import Stay, StayState
+from qim_writer.domain.stays import Stay
 
 pytestmark = pytest.mark.server
 
@@ -27,7 +28,7 @@ async def test_the_first_send_writes_both_stays_and_version_1(stores: RedisStore
         assert (facts.version, facts.revision, facts.member_count, facts.head) == (1, 1, 2, 1)
         assert (facts.policy.owner, facts.policy.frozen) == (NOBODY, False)
         assert facts.created_ms <= sent.time_ms
-        assert facts.person.stays == (Stay(0, 0, 0, 1, 0, StayState.MEMBER),)
+        assert facts.person.stays == (Stay(0, 0, 0, 1, 0, MemberState.MEMBER),)
         ordinals.add(facts.person.ordinal)
     assert ordinals == {b"\0\0\1", b"\0\0\2"}
     entries = await stores.call("ZRANGE", stores.keys(DIRECT).grpmem, 0, -1)

@@ -10,6 +10,7 @@ import pytest_asyncio
 import redis
 from tests.support.chat import ANA, BEN, CARA, Chat, Outcomes, Sent
 from tests.support.redis_stores import RedisStores, redis_stores
+from tests.support.valkey import connected_again
 
 from qim_common.errors import BackendUnavailable, Overloaded, QimError
 from qim_common.ids import ConversationId, uuid7
@@ -204,8 +205,7 @@ async def test_an_instance_that_goes_away_answers_unavailable_and_later_goes_on_
     with pytest.raises(BackendUnavailable):
         await chat.send(ANA, group)
     valkey.start()
-    async with asyncio.timeout(20):
-        await own.store.instances[0].wait_connected()
+    await connected_again(own.store.instances[0])
     again = await chat.outcomes(*((ANA, group, {"message_id": message_id}) for message_id in ids))
     assert sorted(seqs(again)) == list(range(1, 601)), "a repeat with the same ids: each once, no gap"
     for seq, message_id in acknowledged.items():

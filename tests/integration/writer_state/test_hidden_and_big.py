@@ -6,9 +6,9 @@ import pytest
 from tests.integration.writer_state.conftest import Room
 from tests.support.chat import ANA, BEN, CARA, user
 
+from qim_common.enums import LeaverHistory
 from qim_common.ids import ConversationId
 from qim_writer.commands.states import ConversationQuery
-from qim_writer.domain.policy import LeaverHistory
 
 pytestmark = pytest.mark.server
 

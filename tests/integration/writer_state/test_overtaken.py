@@ -9,12 +9,13 @@ import pytest
 from tests.integration.writer_state.conftest import Room
 from tests.support.chat import ANA, BEN, CARA, Chat, acting
 
+from qim_common.enums import LeaverHistory
 from qim_common.ids import ConversationId, TenantId, UserId, uuid7
 from qim_common.keys import SENDER_SEGMENT
 from qim_writer.commands.change_members import GroupQueues
 from qim_writer.commands.create_group import CreateGroup, create_group
 from qim_writer.commands.states import ConversationQuery, PersonStates
-from qim_writer.domain.policy import GroupSettings, LeaverHistory, Limits
+from qim_writer.domain.policy import GroupSettings, Limits
 from qim_writer.domain.visible import UnreadSpan
 from qim_writer.storage import Conversation, MessageStore
 

@@ -7,6 +7,7 @@ import pytest
 from tests.integration.writer_state.conftest import Room
 from tests.support.chat import ANA, BEN, CARA, DAN
 
+from qim_common.enums import LeaverHistory, NewcomerPolicy
 from qim_common.errors import (
     GroupFrozen,
     IdempotencyKeyReused,
@@ -16,7 +17,7 @@ from qim_common.errors import (
     QimError,
 )
 from qim_common.ids import ConversationId, UserId, uuid7
-from qim_writer.domain.policy import GroupSettings, LeaverHistory, NewcomerPolicy
+from qim_writer.domain.policy import GroupSettings
 
 pytestmark = pytest.mark.server
 

@@ -13,7 +13,7 @@ from qim_common.identity import Actor
 from qim_common.ids import ConversationId
 from qim_session.commands.mailbox import Acknowledgement
 from qim_session.domain.cursors import Cursor
-from qim_session.storage import Withheld
+from qim_session.storage.conversations import Withheld
 
 
 @dataclass

@@ -15,7 +15,7 @@ from qim_common.redis import Argument, Instance
 from qim_common.topology import Topology
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.position import Checkpoint, Position
-from qim_session.storage import CheckpointStep, Projected
+from qim_session.storage.projection import CheckpointStep, Projected
 
 
 @dataclass(frozen=True)

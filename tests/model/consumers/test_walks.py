@@ -20,12 +20,14 @@ from tests.model.consumers.replicas import Stores
 from tests.model.consumers.walk import REPLICAS, Walk
 from tests.support.valkey import require_valkey
 
+from qim_common import backoff
 from qim_common.redis import Instance, Role, ScriptLoader, verify_topology
 from qim_common.topology import Topology
 from qim_devkit.valkey import ValkeyServer
-from qim_session import main, storage
-from qim_session.commands import consume, leases, memlog, pauses, progress, projection, register
+from qim_session import main
+from qim_session.commands import consume, leases, memlog, progress, projection, register
 from qim_session.domain import leases as tenures
+from qim_session.storage import projection as projection_storage
 
 WALKS = int(os.environ.get("QIM_CONSUMER_WALKS", "10"))
 SEED = os.environ.get("QIM_CONSUMER_SEED")
@@ -38,8 +40,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(60 + 20 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches and short waits, so that a short walk meets their edges."""
-    monkeypatch.setattr(storage, "ENTRIES_PER_CALL", 3)
-    for module in (projection, memlog, register):
+    for module in (projection_storage, projection, memlog, register):
         monkeypatch.setattr(module, "ENTRIES_PER_CALL", 3)
     monkeypatch.setattr(consume, "ENTRIES_PER_READ", 3)
     monkeypatch.setattr(memlog, "ENTRIES_PER_READ", 2)
@@ -51,9 +52,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "CACHED_SECONDS", 0.01)
     monkeypatch.setattr(memlog, "IDLE_SECONDS", 0.03)
     monkeypatch.setattr(register, "IDLE_SECONDS", 0.2)
-    for module in (pauses, register):
-        monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.005)
-        monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(backoff, "FIRST_PAUSE_SECONDS", 0.005)
+    monkeypatch.setattr(backoff, "LONGEST_PAUSE_SECONDS", 0.05)
     for module in (leases, tenures):
         monkeypatch.setattr(module, "LEASE_MS", 300)
         monkeypatch.setattr(module, "RENEW_SECONDS", 0.1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tests.support import dispatch
 from tests.support.dispatch import TENANT, control, messages, ordinary, state
 
+from qim_common.enums import MemberState
 from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId
 from qim_common.keys import BucketKeys
 from qim_common.records import Audience, BlockFlags, RecordType, StateChange
@@ -20,7 +21,7 @@ from qim_common.redis import Argument, Instance
 from qim_common.topology import Topology
 from qim_session.domain.hints import Hint
 from qim_session.domain.membership import MembershipChange
-from qim_session.storage import NONE_HIDDEN, ConversationState, DeliveredPage, MemberState, WireMessage
+from qim_session.storage.conversations import NONE_HIDDEN, ConversationState, DeliveredPage, WireMessage
 
 PEOPLE = tuple(dispatch.user(number) for number in range(1, 7))
 """Everybody there is."""

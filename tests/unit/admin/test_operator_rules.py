@@ -8,7 +8,7 @@ from qim.admin.v1 import admin_pb2
 from qim_admin.backends.log_journal import LogJournal
 from qim_admin.domain.authority import LEAST_ROLE, principal_of, require_role
 from qim_admin.domain.calls import OperatorCall
-from qim_admin.domain.changes import ChangeAsked, ChangeKind, LeaverHistory, parse_change
+from qim_admin.domain.changes import ChangeAsked, ChangeKind, RemovedHistory, parse_change
 from qim_admin.domain.groups import parse_page_size
 from qim_common.bindings import OperatorRole
 from qim_common.errors import InvalidArgument, RoleNotAllowed, TooManyItems
@@ -93,7 +93,7 @@ def test_every_method_that_is_served_has_its_least_role() -> None:
 
 def test_people_stay_in_call_order() -> None:
     change = parse_change(asked([BEN, ANA], owner_user_id=ANA), GROUP)
-    assert (change.people, change.owner, change.leaver_history) == ((BEN, ANA), ANA, LeaverHistory.GROUP_SETTING)
+    assert (change.people, change.owner, change.leaver_history) == ((BEN, ANA), ANA, RemovedHistory.GROUP_SETTING)
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_settings_are_shown_as_they_are_typed() -> None:
 
 
 def test_a_stay_says_all_that_was_fixed_into_it() -> None:
-    inside = Stay(4, 2, 0, MemberState.MEMBER, 1, 0, keeps_earlier=True, revoked=False)
-    ended = Stay(4, 4, 9, MemberState.REMOVED, 1, 2, keeps_earlier=False, revoked=True)
-    assert stay_words(inside) == "joined at 4, history from 2, still in, keeps earlier stays"
-    assert stay_words(ended) == "joined at 4, history from 4, left at 9 (removed), revoked"
+    inside = Stay(4, 2, 0, MemberState.MEMBER, 3, 0, keeps_earlier=True, revoked=False)
+    ended = Stay(4, 4, 9, MemberState.REMOVED, 3, 4, keeps_earlier=False, revoked=True)
+    assert stay_words(inside) == "joined with 5, history from 3 on, still in, keeps earlier stays"
+    assert stay_words(ended) == "joined with 5, history 5 to 8, removed with 9, revoked"

@@ -10,10 +10,12 @@ from qim.session.v1 import session_pb2
 from qim.writer.v1 import writer_pb2
 from qim_client import convert, convert_operators, values
 from qim_client.events import CUSTOM_TYPE, parse_membership_event
+from qim_common.enums import LeaverHistory, MemberState, NewcomerPolicy, RejoinHistory
 from qim_common.errors import GroupFrozen, to_status
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, MembershipOp, TenantId, UserId, control_body
 from qim_common.records import Audience, RecordType, StateChange
+from qim_common.settings_wire import settings_to_wire
 
 GROUP = ConversationId(b"\x02" + b"g" * 15)
 ANA, BEN = UserId(b"a" * 16), UserId(b"b" * 16)
@@ -42,14 +44,12 @@ def wire_message(**changes: object) -> types_pb2.Message:
     "settings",
     [
         values.GroupSettings(),
-        values.GroupSettings(values.NewcomerPolicy.LAST_N, 100, values.RejoinHistory.ALL_STAYS),
-        values.GroupSettings(
-            leaver=values.LeaverHistory.NONE, broadcast_max_members=2, member_limit=9, retention_days=3
-        ),
+        values.GroupSettings(NewcomerPolicy.LAST_N, 100, RejoinHistory.ALL_STAYS),
+        values.GroupSettings(leaver=LeaverHistory.NONE, broadcast_max_members=2, member_limit=9, retention_days=3),
     ],
 )
 def test_settings_survive_the_wire(settings: values.GroupSettings) -> None:
-    assert convert.settings_from_wire(convert.settings_to_wire(settings)) == settings
+    assert convert.settings_from_wire(settings_to_wire(settings)) == settings
 
 
 def test_unset_settings_are_the_defaults() -> None:
@@ -112,7 +112,7 @@ def test_a_list_entry_without_a_visible_message_has_no_preview() -> None:
         stay=types_pb2.Stay(state=types_pb2.MEMBER_STATE_LEFT, left_at_conversation_seq=4, ended_version=2),
     )
     entry = convert.conversation(wire)
-    assert (entry.preview, entry.state, entry.stay.left_at) == (None, values.MemberState.LEFT, 4)
+    assert (entry.preview, entry.state, entry.stay.left_at) == (None, MemberState.LEFT, 4)
 
 
 def test_a_mailbox_entry_is_acknowledged_with_its_last_seq() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from qim_client.answers import MembershipResult
 from qim_client.presentation import as_json, body_text, explain, hoist_options, listed, printable
-from qim_client.values import MemberState, Message
+from qim_client.values import Message
+from qim_common.enums import MemberState
 from qim_common.errors import BackendUnavailable, InvalidArgument, RemoteError
 from qim_common.ids import ConversationId, DeviceId, UserId
 from qim_common.records import Audience, RecordType

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from qim_client import LeaverHistory, MembershipEvent, RejoinHistory, SeqRange
-from qim_client.values import NewcomerPolicy
-from qim_client.words import Leaver, Rejoin, counted, event_words, newcomer_words, parse_newcomer, seqs
+from qim_client import LeaverHistory, MembershipEvent, MemberState, RejoinHistory, SeqRange, Stay
+from qim_client.words import (
+    Leaver,
+    Rejoin,
+    counted,
+    event_words,
+    newcomer_words,
+    parse_newcomer,
+    seqs,
+    stay_began,
+    stay_ended,
+    stay_history,
+)
+from qim_common.enums import NewcomerPolicy
 from qim_common.errors import InvalidArgument
 from qim_common.ids import MembershipOp, UserId
 
@@ -55,6 +66,24 @@ def test_what_is_no_policy_is_refused_with_the_field(text: str) -> None:
 def test_the_other_settings_as_typed() -> None:
     assert [item.history for item in Rejoin] == [RejoinHistory.LATEST_STAY, RejoinHistory.ALL_STAYS]
     assert [item.history for item in Leaver] == [LeaverHistory.UNTIL_LEFT, LeaverHistory.NONE]
+
+
+@pytest.mark.parametrize(
+    ("joined_at", "history_from", "left_at", "state", "began_version", "words"),
+    [
+        (0, 0, 0, MemberState.MEMBER, 1, ["there from the start", "from 1 on", "still in"]),
+        (0, 0, 0, MemberState.MEMBER, 2, ["joined with 1", "from 1 on", "still in"]),
+        (0, 0, 1, MemberState.LEFT, 1, ["there from the start", "nothing", "left with 1"]),
+        (3, 3, 0, MemberState.MEMBER, 2, ["joined with 4", "from 4 on", "still in"]),
+        (3, 1, 5, MemberState.LEFT, 2, ["joined with 4", "2 to 4", "left with 5"]),
+        (3, 3, 5, MemberState.REMOVED, 2, ["joined with 4", "4", "removed with 5"]),
+    ],
+)
+def test_stays_are_told_by_the_seqs_of_their_events(
+    joined_at: int, history_from: int, left_at: int, state: MemberState, began_version: int, words: list[str]
+) -> None:
+    stay = Stay(joined_at, history_from, left_at, state, began_version, 0, keeps_earlier=False, revoked=False)
+    assert [stay_began(stay), stay_history(stay), stay_ended(stay)] == words
 
 
 def test_counts_and_stretches() -> None:

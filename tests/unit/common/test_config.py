@@ -32,6 +32,16 @@ def test_the_defaults_are_those_of_the_design(environment: pytest.MonkeyPatch) -
     assert (settings.trust_domain, settings.backend, settings.log_format) == ("qim.local", "redis", "json")
 
 
+def test_the_session_service_reads_nothing_that_only_the_writer_decides(environment: pytest.MonkeyPatch) -> None:
+    writers = ("membership_event_broadcast_max_members", "projection_fanout_max_members", "dispatch_retention_hours")
+    for name in writers:
+        environment.setenv(f"QIM_{name.upper()}", "nonsense")
+    settings = load(SessionSettings)
+
+    assert settings.token_key_file.is_file()
+    assert not any(hasattr(settings, name) for name in writers)
+
+
 def test_instances_keep_their_order_and_sessions_default_to_the_same(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("QIM_MESSAGE_STORE_ADDRS", "redis://b:6380 , unix:///run/c.sock,")
     settings = load(SessionSettings)

@@ -73,17 +73,22 @@ async def test_drain_waits_for_work_that_was_started_meanwhile() -> None:
 
     async def first() -> None:
         await asyncio.sleep(0)
-        keeper.spawn(second())
+        callers.append(asyncio.create_task(keeper.shield(second())))
+        await asyncio.sleep(0)
 
-    keeper.spawn(first())
+    callers = [asyncio.create_task(keeper.shield(first()))]
+    await asyncio.sleep(0)
     await keeper.drain(5)
 
     assert seen == ["second"]
+    await asyncio.gather(*callers)
 
 
 async def test_drain_ends_in_time_and_cancels_what_does_not() -> None:
     keeper = TaskKeeper()
-    task = keeper.spawn(asyncio.Event().wait())
+    caller = asyncio.create_task(keeper.shield(asyncio.Event().wait()))
+    await asyncio.sleep(0)
 
     assert await keeper.drain(0.01) == 1
-    assert task.cancelled()
+    with pytest.raises(asyncio.CancelledError):
+        await caller

@@ -7,19 +7,15 @@ from dataclasses import dataclass, field
 
 from tests.support.dispatch import TENANT, user
 
+from qim_common.enums import MemberState
 from qim_common.errors import BackendUnavailable
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.flags import NO_FLAGS, Flags
 from qim_session.domain.list_pages import ListPosition
-from qim_session.storage import (
-    NONE_HIDDEN,
-    ConversationState,
-    DeliveredPage,
-    Marks,
-    MemberState,
-)
+from qim_session.storage.conversations import NONE_HIDDEN, ConversationState, DeliveredPage
+from qim_session.storage.cursors import Marks
 from qim_session.storage.lists import ListRead
 
 ANA = Actor(TENANT, user(1), DeviceId(b"a" * 16))

@@ -17,7 +17,7 @@ from qim_session.commands.list_conversations import ConversationPage, ListConver
 from qim_session.commands.listed import Entries
 from qim_session.domain.big_conversations import merge_big
 from qim_session.domain.flags import Flags
-from qim_session.domain.list_pages import ListCursor, ListPosition
+from qim_session.domain.list_pages import Descent, ListCursor, ListPosition, Sweep
 
 
 def at(time_ms: int, number: int) -> ListPosition:
@@ -27,26 +27,24 @@ def at(time_ms: int, number: int) -> ListPosition:
 @pytest.mark.parametrize(
     ("cursor", "big", "expected"),
     [
-        pytest.param(ListCursor(), [at(15, 9)], [at(20, 2), at(15, 9), at(10, 1)], id="at the top"),
-        pytest.param(ListCursor(at(30, 3)), [at(40, 9)], [at(20, 2), at(10, 1)], id="it has risen above the place"),
-        pytest.param(ListCursor(at(30, 3)), [at(30, 3)], [at(20, 2), at(10, 1)], id="the place is exclusive"),
-        pytest.param(ListCursor(at(30, 3)), [at(30, 2)], [at(30, 2), at(20, 2), at(10, 1)], id="ids order a moment"),
-        pytest.param(ListCursor(at(9, 3)), [], [at(20, 2), at(10, 1)], id="no big conversation"),
+        pytest.param(Descent(), [at(15, 9)], [at(20, 2), at(15, 9), at(10, 1)], id="at the top"),
+        pytest.param(Descent(at(30, 3)), [at(40, 9)], [at(20, 2), at(10, 1)], id="it has risen above the place"),
+        pytest.param(Descent(at(30, 3)), [at(30, 3)], [at(20, 2), at(10, 1)], id="the place is exclusive"),
+        pytest.param(Descent(at(30, 3)), [at(30, 2)], [at(30, 2), at(20, 2), at(10, 1)], id="ids order a moment"),
+        pytest.param(Descent(at(9, 3)), [], [at(20, 2), at(10, 1)], id="no big conversation"),
         pytest.param(
-            ListCursor(turn=at(5, 3), swept=group(0)),
+            Sweep(at(5, 3), group(0)),
             [at(15, 9), at(4, 8), at(6, 3)],
             [at(10, 1), at(20, 2), at(6, 3), at(15, 9)],
             id="the sweep goes by id, through what is above its turn",
         ),
-        pytest.param(
-            ListCursor(turn=at(5, 3), swept=group(0)), [at(5, 3)], [at(10, 1), at(20, 2)], id="the turn is exclusive"
-        ),
+        pytest.param(Sweep(at(5, 3), group(0)), [at(5, 3)], [at(10, 1), at(20, 2)], id="the turn is exclusive"),
     ],
 )
 def test_places_are_merged_in_the_order_of_the_reading(
     cursor: ListCursor, big: list[ListPosition], expected: list[ListPosition]
 ) -> None:
-    projected = [at(10, 1), at(20, 2)] if cursor.sweeping else [at(20, 2), at(10, 1)]
+    projected = [at(10, 1), at(20, 2)] if isinstance(cursor, Sweep) else [at(20, 2), at(10, 1)]
     assert merge_big(cursor, projected, big, limit=5) == expected
     assert merge_big(cursor, projected, big, limit=1) == expected[:1]
 

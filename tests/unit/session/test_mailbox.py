@@ -11,7 +11,7 @@ from qim_common.errors import ResyncRequired, TooManyItems
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_session.commands.mailbox import DAY_MS, Acknowledgement, Mailbox, Outstanding
 from qim_session.domain.cursors import Cursor
-from qim_session.storage import DeliveredPage, WireMessage, Withheld
+from qim_session.storage.conversations import DeliveredPage, WireMessage, Withheld
 
 NOW = 100 * DAY_MS
 MESSAGE = WireMessage(b"m")

@@ -13,7 +13,7 @@ from qim_session.commands.lane import PartitionMovedError
 from qim_session.commands.projection import Projector
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.position import Checkpoint, Position
-from qim_session.storage import CheckpointMoved, CheckpointStep, PartitionProgress, Projected
+from qim_session.storage.projection import CheckpointMoved, CheckpointStep, PartitionProgress, Projected
 
 PARTITION = 3
 

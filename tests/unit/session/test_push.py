@@ -14,7 +14,6 @@ from qim_session.commands.push.gathering import candidates
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.flags import Flags
 from qim_session.domain.push import (
-    NO_MARKS,
     Candidate,
     Notification,
     PushedMessage,
@@ -22,9 +21,11 @@ from qim_session.domain.push import (
     Standing,
     Verdict,
     decide,
+    told_count,
 )
 
 ANA, BEN, CARA = user(1), user(2), user(3)
+NO_MARKS = PushMarks()
 NOON = 1_700_000_000
 
 
@@ -54,6 +55,19 @@ def message(seq: int, sender: int = 1, generation: int = 1) -> PushedMessage:
 )
 def test_who_is_told(marks: PushMarks, standing: Standing | None, expected: Verdict) -> None:
     assert decide(message(10), marks, standing) is expected
+
+
+@pytest.mark.parametrize(
+    ("count", "standing", "told"),
+    [
+        pytest.param(3, None, 3, id="nobody asked"),
+        pytest.param(3, Standing(True, 5, 1), 3, id="older ones are unread too"),
+        pytest.param(3, Standing(True, 2, 1), 2, id="the first was read meanwhile"),
+        pytest.param(3, Standing(True, 0, 1), 1, id="a rule of one's own tells of what is read"),
+    ],
+)
+def test_nobody_is_told_of_more_messages_than_are_unread(count: int, standing: Standing | None, told: int) -> None:
+    assert told_count(Candidate(message(10), b"", count), standing) == told
 
 
 def test_each_member_is_told_of_the_newest_message_of_others() -> None:

@@ -9,19 +9,13 @@ from tests.support.dispatch import TENANT, group, user
 
 from qim.common.v1 import types_pb2
 from qim.session.v1 import session_pb2
+from qim_common.enums import LeaverHistory, NewcomerPolicy, RejoinHistory
 from qim_common.ids import UserId
 from qim_common.records import BlockFlags, StateBlock, StateChange
+from qim_common.settings_wire import settings_to_wire
 from qim_session.domain.state_entries import read_state
 from qim_session.handlers.live_wire import LiveWire
-from qim_writer.domain.policy import (
-    NOBODY,
-    GroupSettings,
-    LeaverHistory,
-    NewcomerPolicy,
-    Policy,
-    RejoinHistory,
-)
-from qim_writer.handlers.convert import settings_of
+from qim_writer.domain.policy import NOBODY, GroupSettings, Policy
 
 SETTINGS = GroupSettings(
     member_limit=77,
@@ -49,7 +43,7 @@ def sent(change: StateChange, payload: bytes, *, with_revision: bool = True) -> 
 @pytest.mark.parametrize("policy", [Policy(SETTINGS, user(4), frozen=True), Policy(GroupSettings(100_000), NOBODY)])
 def test_a_policy_comes_out_as_the_writer_put_it_in(change: StateChange, policy: Policy) -> None:
     told = sent(change, policy.pack())
-    assert told.settings == settings_of(policy)
+    assert told.settings == settings_to_wire(policy.settings)
     assert told.owner_user_id == (b"" if policy.owner == NOBODY else policy.owner)
     assert (int(told.kind), told.revision, told.time_ms, told.frozen) == (int(change), 9, 1_234, policy.frozen)
     assert (told.made_by, told.membership_version, told.head_seq) == ("", 0, 0)

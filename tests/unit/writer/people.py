@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from qim_common.enums import MemberState
 from qim_common.ids import ConversationId, TenantId, UserId, group_conversation_id
-from qim_writer.domain.stays import Person, Stay, StayState
+from qim_writer.domain.stays import Person, Stay
 
 TENANT = TenantId(7)
 GROUP: ConversationId = group_conversation_id(bytes(range(0x20, 0x30)))
@@ -30,14 +31,14 @@ def stay(
 ) -> Stay:
     """A stay that began with seq `joined` + 1 and, if `left`, ended with it. It shows what is above `shows_from`,
     by default what is above `joined`."""
-    ended = StayState.REMOVED if removed else StayState.LEFT
+    ended = MemberState.REMOVED if removed else MemberState.LEFT
     return Stay(
         joined_at=joined,
         history_from=joined if shows_from is None else shows_from,
         left_at=left,
         began_version=versions[0],
         ended_version=versions[1],
-        state=ended if left else StayState.MEMBER,
+        state=ended if left else MemberState.MEMBER,
         keeps_earlier=keeps,
         revoked=revoked,
     )

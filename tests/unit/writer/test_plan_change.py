@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.writer.people import ANA, BEN, CARA, DAN, EVE, stay, user
 
+from qim_common.enums import LeaverHistory, NewcomerPolicy, RejoinHistory
 from qim_common.errors import (
     GroupFrozen,
     InvalidArgument,
@@ -25,16 +26,7 @@ from qim_writer.domain.changes import (
     fans_out_lazily,
     plan_change,
 )
-from qim_writer.domain.policy import (
-    EVERYTHING,
-    NOBODY,
-    GroupSettings,
-    LeaverHistory,
-    Limits,
-    NewcomerPolicy,
-    Policy,
-    RejoinHistory,
-)
+from qim_writer.domain.policy import EVERYTHING, NOBODY, GroupSettings, Limits, Policy
 from qim_writer.domain.stays import Stay
 
 JOIN, LEAVE, REMOVE = MembershipOp.JOIN, MembershipOp.LEAVE, MembershipOp.REMOVE

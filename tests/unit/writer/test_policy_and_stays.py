@@ -11,21 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.writer.people import ANA, BEN
 
+from qim_common.enums import LeaverHistory, MemberState, NewcomerPolicy, RejoinHistory
 from qim_common.errors import InvalidArgument
 from qim_common.ids import UserId
-from qim_writer.domain.policy import (
-    EVERYTHING,
-    LAST_N_MAX,
-    NOBODY,
-    RETENTION_DAYS_MAX,
-    GroupSettings,
-    LeaverHistory,
-    Limits,
-    NewcomerPolicy,
-    Policy,
-    RejoinHistory,
-)
-from qim_writer.domain.stays import Stay, StayState, unpack_person
+from qim_writer.domain.policy import EVERYTHING, LAST_N_MAX, NOBODY, RETENTION_DAYS_MAX, GroupSettings, Limits, Policy
+from qim_writer.domain.stays import Stay, unpack_person
 
 LIMITS = Limits(member_limit_max=5000, broadcast_max_members=500)
 GOOD = GroupSettings(member_limit=100)
@@ -129,7 +119,7 @@ def older(flags: int, *numbers: int) -> bytes:
 
 def test_the_newest_stay_with_clear_point_and_ordinal() -> None:
     who = unpack_person(current(3, 36, 6, 0, 2**40, 0, 2**48 - 1), None)
-    assert who.stays == (Stay(36, 6, 0, 2**40, 0, StayState.MEMBER, keeps_earlier=True),)
+    assert who.stays == (Stay(36, 6, 0, 2**40, 0, MemberState.MEMBER, keeps_earlier=True),)
     assert (who.own_clear, who.ordinal, who.present) == (2**48 - 1, b"\x00\x01\x02", True)
     assert who.versions == {2**40}
 
@@ -137,16 +127,16 @@ def test_the_newest_stay_with_clear_point_and_ordinal() -> None:
 @pytest.mark.parametrize(
     ("flags", "state", "keeps", "revoked"),
     [
-        (1, StayState.MEMBER, False, False),
-        (3, StayState.MEMBER, True, False),
-        (0, StayState.LEFT, False, False),
-        (2, StayState.LEFT, True, False),
-        (4, StayState.LEFT, False, True),
-        (8, StayState.REMOVED, False, False),
-        (14, StayState.REMOVED, True, True),
+        (1, MemberState.MEMBER, False, False),
+        (3, MemberState.MEMBER, True, False),
+        (0, MemberState.LEFT, False, False),
+        (2, MemberState.LEFT, True, False),
+        (4, MemberState.LEFT, False, True),
+        (8, MemberState.REMOVED, False, False),
+        (14, MemberState.REMOVED, True, True),
     ],
 )
-def test_the_flags_of_a_stay(flags: int, state: StayState, keeps: bool, revoked: bool) -> None:
+def test_the_flags_of_a_stay(flags: int, state: MemberState, keeps: bool, revoked: bool) -> None:
     who = unpack_person(current(flags, 0, 0, 0, 1, 0, 0), older(flags, 0, 0, 0, 1, 0))
     for stay in who.stays:
         assert (stay.state, stay.keeps_earlier, stay.revoked) == (state, keeps, revoked)

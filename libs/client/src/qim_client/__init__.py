@@ -2,6 +2,7 @@
 
 `GatewayClient` acts for end users, `OperatorClient` for operators and back ends. Every call has a deadline, is repeated
 with the same ids while that helps (`RetryPolicy`), and raises the `QimError` of the reason that the service answered.
+docs/client.md shows it by example.
 """
 
 from qim_client.actor import ActorClient
@@ -26,6 +27,7 @@ from qim_client.answers import (
     TimelinePage,
     VisibleRange,
 )
+from qim_client.config import ClientConfig, ClientConfigError, GatewayProfile, OperatorProfile, TlsFiles
 from qim_client.frames import FrameStream, LiveFrames
 from qim_client.gateway import GatewayClient, actor
 from qim_client.live_events import (
@@ -48,36 +50,40 @@ from qim_client.values import (
     DeviceCursor,
     Direction,
     GroupSettings,
-    LeaverHistory,
     Member,
     MemberRole,
     MembershipChange,
     MembershipEvent,
-    MemberState,
     Message,
-    NewcomerPolicy,
     Outgoing,
-    RejoinHistory,
     SeqRange,
     StateEntry,
     Stay,
 )
+from qim_common.enums import LeaverHistory, MemberState, NewcomerPolicy, RejoinHistory
+from qim_common.errors import QimError, Reason
+from qim_common.ids import ConversationId, DeviceId, TenantId, UserId, uuid7
 
 __all__ = [
     "ActorClient",
     "Attached",
     "Attachment",
+    "ClientConfig",
+    "ClientConfigError",
     "Conversation",
+    "ConversationId",
     "ConversationPage",
     "Delivered",
     "Detached",
     "DeviceCursor",
+    "DeviceId",
     "Direction",
     "Explanation",
     "FlagsChanged",
     "FrameStream",
     "FrozenDelivery",
     "GatewayClient",
+    "GatewayProfile",
     "GroupCreated",
     "GroupDetails",
     "GroupSettings",
@@ -100,9 +106,12 @@ __all__ = [
     "MessagesFound",
     "NewcomerPolicy",
     "OperatorClient",
+    "OperatorProfile",
     "Outgoing",
+    "QimError",
     "ReadMark",
     "ReadMarked",
+    "Reason",
     "RejoinHistory",
     "Resumed",
     "ResyncRequired",
@@ -116,7 +125,11 @@ __all__ = [
     "StatesChanged",
     "Stay",
     "Subscription",
+    "TenantId",
     "TimelinePage",
+    "TlsFiles",
+    "UserId",
     "VisibleRange",
     "actor",
+    "uuid7",
 ]

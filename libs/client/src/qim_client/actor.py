@@ -18,6 +18,7 @@ from qim_client.values import MAX_SEQ, DeviceCursor, Direction, GroupSettings, M
 from qim_common.errors import InvalidArgument
 from qim_common.identity import ACTOR_KEY, Actor
 from qim_common.ids import ConversationId, UserId, uuid7
+from qim_common.settings_wire import settings_to_wire
 
 MAX_PAGE = 1000
 
@@ -44,7 +45,7 @@ class ActorClient:
             request_id=request_id or uuid7(),
             group_id=group or b"",
             member_user_ids=members,
-            settings=convert.settings_to_wire(settings) if settings else None,
+            settings=settings_to_wire(settings) if settings else None,
         )
         return convert.group_created(
             await self._services.membership.call(

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qim_client.values import (
-    DeviceCursor,
-    GroupSettings,
-    Member,
-    MembershipChange,
-    MemberState,
-    Message,
-    SeqRange,
-    StateEntry,
-    Stay,
-)
+from qim_client.values import DeviceCursor, GroupSettings, Member, MembershipChange, Message, SeqRange, StateEntry, Stay
+from qim_common.enums import MemberState
 from qim_common.errors import QimError
 from qim_common.ids import ConversationId, ConversationKind, UserId
 

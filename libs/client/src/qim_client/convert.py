@@ -9,32 +9,19 @@ from qim.session.v1 import session_pb2
 from qim.writer.v1 import writer_pb2
 from qim_client import answers, values
 from qim_client.events import parse_membership_event
+from qim_common.enums import LeaverHistory, MemberState, NewcomerPolicy, RejoinHistory
 from qim_common.errors import from_status
 from qim_common.ids import ConversationId, ConversationKind, DeviceId, MembershipOp, UserId
 from qim_common.records import Audience, RecordType
 
 
-def settings_to_wire(settings: values.GroupSettings) -> types_pb2.GroupSettings:
-    """A group's settings."""
-    return types_pb2.GroupSettings(
-        newcomer_history=types_pb2.NewcomerHistory(
-            policy=types_pb2.NewcomerHistory.Policy.ValueType(settings.newcomer), last_n=settings.last_n
-        ),
-        rejoin_history=types_pb2.RejoinHistory.ValueType(settings.rejoin),
-        leaver_history=types_pb2.LeaverHistory.ValueType(settings.leaver),
-        broadcast_max_members=settings.broadcast_max_members,
-        member_limit=settings.member_limit,
-        retention_days=settings.retention_days,
-    )
-
-
 def settings_from_wire(settings: types_pb2.GroupSettings) -> values.GroupSettings:
     """A group's settings; what is unset stands for the default."""
     return values.GroupSettings(
-        newcomer=values.NewcomerPolicy(settings.newcomer_history.policy or values.NewcomerPolicy.SINCE_JOIN),
+        newcomer=NewcomerPolicy(settings.newcomer_history.policy or NewcomerPolicy.SINCE_JOIN),
         last_n=settings.newcomer_history.last_n,
-        rejoin=values.RejoinHistory(settings.rejoin_history or values.RejoinHistory.LATEST_STAY),
-        leaver=values.LeaverHistory(settings.leaver_history or values.LeaverHistory.UNTIL_LEFT),
+        rejoin=RejoinHistory(settings.rejoin_history or RejoinHistory.LATEST_STAY),
+        leaver=LeaverHistory(settings.leaver_history or LeaverHistory.UNTIL_LEFT),
         broadcast_max_members=settings.broadcast_max_members,
         member_limit=settings.member_limit,
         retention_days=settings.retention_days,
@@ -104,7 +91,7 @@ def stay(wire: types_pb2.Stay) -> values.Stay:
         joined_at=wire.joined_at_conversation_seq,
         history_from=wire.history_from_conversation_seq,
         left_at=wire.left_at_conversation_seq,
-        state=values.MemberState(wire.state),
+        state=MemberState(wire.state),
         began_version=wire.began_version,
         ended_version=wire.ended_version,
         keeps_earlier=wire.keeps_earlier,
@@ -118,7 +105,7 @@ def member(wire: types_pb2.Member) -> values.Member:
         user=UserId(wire.user_id),
         role=values.MemberRole(wire.role),
         joined_at=wire.joined_at_conversation_seq,
-        state=values.MemberState(wire.state),
+        state=MemberState(wire.state),
         left_at=wire.left_at_conversation_seq,
     )
 
@@ -151,7 +138,7 @@ def visible_range(wire: writer_pb2.VisibleRange) -> answers.VisibleRange:
         ranges=tuple(seq_range(item) for item in wire.ranges),
         earliest_available_seq=wire.earliest_available_conversation_seq,
         head_seq=wire.head_seq,
-        state=values.MemberState(wire.state),
+        state=MemberState(wire.state),
         stays=tuple(stay(item) for item in wire.stays),
         own_clear_seq=wire.own_clear_seq,
         group_floor_seq=wire.group_floor_seq,
@@ -200,7 +187,7 @@ def conversation(wire: session_pb2.Conversation) -> answers.Conversation:
     return answers.Conversation(
         conversation=ConversationId(wire.conversation_id),
         kind=ConversationKind(wire.kind),
-        state=values.MemberState(wire.state),
+        state=MemberState(wire.state),
         head_seq=wire.head_seq,
         unread_count=wire.unread_count,
         read_seq=wire.read_seq,

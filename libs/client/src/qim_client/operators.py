@@ -13,9 +13,11 @@ from qim_client.config import OperatorProfile, TlsFiles
 from qim_client.connection import DEFAULT_TIMEOUT, Connection
 from qim_client.retry import RetryPolicy
 from qim_client.services import client_tls
-from qim_client.values import GroupSettings, LeaverHistory, Member
+from qim_client.values import GroupSettings, Member
 from qim_common.channels import ChannelProvider
+from qim_common.enums import LeaverHistory
 from qim_common.ids import ConversationId, TenantId, UserId, uuid7
+from qim_common.settings_wire import settings_to_wire
 
 MAX_PEOPLE = 1000
 """Of one AddMembers or RemoveMembers (contracts.md, "Services")."""
@@ -155,7 +157,7 @@ class OperatorClient:
             tenant_id=self.tenant,
             request_id=request_id or uuid7(),
             group_id=group,
-            settings=convert.settings_to_wire(settings),
+            settings=settings_to_wire(settings),
         )
         answer = await self._admin.call(lambda stub: stub.UpdateGroupSettings, request, timeout=timeout)
         return convert_operators.group_details(answer)

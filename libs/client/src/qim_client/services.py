@@ -43,6 +43,6 @@ class Services:
         await asyncio.gather(*(channels.close() for channels in self._channels))
 
 
-def client_tls(files: TlsFiles) -> tls.TlsFiles:
+def client_tls(files: TlsFiles) -> tls.PemFiles:
     """The files of a client configuration, as channels take them."""
-    return tls.TlsFiles(files.cert, files.key, (files.ca,))
+    return tls.PemFiles(files.cert, files.key, (files.ca,))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
+from qim_common.enums import LeaverHistory, MemberState, NewcomerPolicy, RejoinHistory
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, MembershipOp, UserId, uuid7
 from qim_common.records import Audience, RecordType, StateChange
@@ -17,41 +18,11 @@ MAX_SEQ: Final = 2**53 - 1
 """seqs stay below 2^53 (storage.md, "Keys per conversation")."""
 
 
-class MemberState(IntEnum):
-    """How somebody stands to a conversation, as on the wire."""
-
-    MEMBER = 1
-    LEFT = 2
-    REMOVED = 3
-
-
 class MemberRole(IntEnum):
     """The roles in a member table, as on the wire."""
 
     OWNER = 1
     MEMBER = 2
-
-
-class NewcomerPolicy(IntEnum):
-    """How far back somebody who joins may read, as on the wire."""
-
-    SINCE_JOIN = 1
-    LAST_N = 2
-    ALL = 3
-
-
-class RejoinHistory(IntEnum):
-    """What somebody who comes back may read of earlier stays, as on the wire."""
-
-    LATEST_STAY = 1
-    ALL_STAYS = 2
-
-
-class LeaverHistory(IntEnum):
-    """What somebody who left or was removed may read, as on the wire."""
-
-    UNTIL_LEFT = 1
-    NONE = 2
 
 
 class Direction(IntEnum):

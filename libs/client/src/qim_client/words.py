@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import Final
 
 from qim_client.presentation import listed, shown
-from qim_client.values import LeaverHistory, MembershipEvent, NewcomerPolicy, RejoinHistory, SeqRange
+from qim_client.values import MembershipEvent, SeqRange, Stay
+from qim_common.enums import LeaverHistory, MemberState, NewcomerPolicy, RejoinHistory
 from qim_common.errors import InvalidArgument
 from qim_common.ids import MembershipOp
 
@@ -74,6 +75,26 @@ def event_words(event: MembershipEvent, name_of: NameOf) -> str:
 def seqs(item: SeqRange) -> str:
     """One seq, or the first and the last."""
     return str(item.first) if item.first == item.last else f"{item.first} to {item.last}"
+
+
+def stay_began(stay: Stay) -> str:
+    """`joined with 4`, the seq of the join; `there from the start` of those with whom a conversation began."""
+    return f"joined with {stay.joined_at + 1}" if stay.began_version > 1 else "there from the start"
+
+
+def stay_history(stay: Stay) -> str:
+    """What was fixed as the stay's own history, both ends included: `from 4 on`, `4 to 8`."""
+    first = stay.history_from + 1
+    if not stay.left_at:
+        return f"from {first} on"
+    return seqs(SeqRange(first, stay.left_at - 1)) if first < stay.left_at else "nothing"
+
+
+def stay_ended(stay: Stay) -> str:
+    """`left with 9`, `removed with 9`, the seq of the event; `still in`."""
+    if not stay.left_at:
+        return "still in"
+    return f"{'removed' if stay.state is MemberState.REMOVED else 'left'} with {stay.left_at}"
 
 
 def counted(count: int, one: str, many: str) -> str:

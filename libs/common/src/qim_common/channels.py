@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import grpc
 
-from qim_common.tls import TlsFiles, TlsMaterial, WatchedTls
+from qim_common.tls import PemFiles, TlsMaterial, WatchedTls
 
 _log = logging.getLogger(__name__)
 _Stub = TypeVar("_Stub")
@@ -83,7 +83,7 @@ class ChannelProvider:
     def __init__(
         self,
         target: str,
-        files: TlsFiles,
+        files: PemFiles,
         *,
         options: ChannelOptions = (),
         server_name: str | None = None,

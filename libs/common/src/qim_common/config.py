@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from qim_common.redis.address import AddressError, RedisAddress
-from qim_common.tls import TlsFiles
+from qim_common.tls import PemFiles
 
 PREFIX: Final = "QIM_"
 EXIT_CODE: Final = 2
@@ -108,9 +108,9 @@ class ProcessSettings(BaseSettings):
     drain_pause_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
 
     @property
-    def client_tls(self) -> TlsFiles:
+    def client_tls(self) -> PemFiles:
         """The process's own certificate for calls to services, whose certificates are of the services' CA."""
-        return TlsFiles(self.tls_cert_file, self.tls_key_file, (self.tls_ca_file,))
+        return PemFiles(self.tls_cert_file, self.tls_key_file, (self.tls_ca_file,))
 
 
 class ServerSettings(ProcessSettings):
@@ -125,9 +125,9 @@ class ServerSettings(ProcessSettings):
     reload_interval_seconds: Annotated[float, Field(ge=0, le=3600)] = 1.0
 
     @property
-    def server_tls(self) -> TlsFiles:
+    def server_tls(self) -> PemFiles:
         """The server's certificate and the CA of those who may connect."""
-        return TlsFiles(self.tls_cert_file, self.tls_key_file, (self.tls_ca_file,))
+        return PemFiles(self.tls_cert_file, self.tls_key_file, (self.tls_ca_file,))
 
 
 class StoreSettings(BaseSettings):
@@ -163,18 +163,15 @@ class StoreSettings(BaseSettings):
         return self.session_redis_addrs or self.commit_addrs
 
 
-class PolicySettings(BaseSettings):
-    """Bounds of the domain that several services have to agree on."""
+class TokenSettings(BaseSettings):
+    """What signing page and resume tokens needs (qim_common.tokens)."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
 
     token_key_file: FilePath
-    membership_event_broadcast_max_members: Annotated[int, Field(ge=1, le=100_000)] = 500
-    projection_fanout_max_members: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    dispatch_retention_hours: Annotated[float, Field(gt=0, le=24 * 365)] = 24.0
 
 
-class WriterSettings(ServerSettings, StoreSettings, PolicySettings):
+class WriterSettings(ServerSettings, StoreSettings, TokenSettings):
     """The writer."""
 
     service: ClassVar[str] = "writer"
@@ -185,6 +182,9 @@ class WriterSettings(ServerSettings, StoreSettings, PolicySettings):
     message_max_bytes: Annotated[int, Field(ge=1, le=1024 * 1024)] = 65_536
     group_member_limit: Annotated[int, Field(ge=1, le=100_000)] = 100_000
     group_member_limit_max: Annotated[int, Field(ge=1, le=100_000)] = 100_000
+    membership_event_broadcast_max_members: Annotated[int, Field(ge=1, le=100_000)] = 500
+    projection_fanout_max_members: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    dispatch_retention_hours: Annotated[float, Field(gt=0, le=24 * 365)] = 24.0
     retention_interval_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300.0
     session_addr: OptionalAddress = ""
 
@@ -195,7 +195,7 @@ class WriterSettings(ServerSettings, StoreSettings, PolicySettings):
         return self
 
 
-class SessionSettings(ServerSettings, StoreSettings, PolicySettings):
+class SessionSettings(ServerSettings, StoreSettings, TokenSettings):
     """The session service."""
 
     service: ClassVar[str] = "session"
@@ -253,9 +253,9 @@ class AdminSettings(ServerSettings):
     writer_addr: TargetAddress = "127.0.0.1:7401"
 
     @property
-    def server_tls(self) -> TlsFiles:
+    def server_tls(self) -> PemFiles:
         """Only the operators' CA: a service's certificate never passes for an operator, whatever it is named."""
-        return TlsFiles(self.tls_cert_file, self.tls_key_file, (self.operator_ca_file,))
+        return PemFiles(self.tls_cert_file, self.tls_key_file, (self.operator_ca_file,))
 
 
 def load(cls: type[_Settings], **overrides: Any) -> _Settings:
@@ -300,13 +300,13 @@ def split_listen(address: str) -> tuple[str, int]:
 
 __all__ = [
     "AdminSettings",
-    "PolicySettings",
     "ProcessSettings",
     "PushSettings",
     "PushWebhookSettings",
     "ServerSettings",
     "SessionSettings",
     "StoreSettings",
+    "TokenSettings",
     "WriterSettings",
     "explain",
     "load",

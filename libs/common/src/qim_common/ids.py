@@ -23,7 +23,6 @@ UserId = NewType("UserId", bytes)
 DeviceId = NewType("DeviceId", bytes)
 ConversationId = NewType("ConversationId", bytes)
 """A canonical conversation id: the first byte is its kind. Keys and authorization use nothing else."""
-RequestId = NewType("RequestId", bytes)
 
 ID_BYTES = 16
 MAX_TENANT = 2**64 - 1

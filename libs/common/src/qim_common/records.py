@@ -31,8 +31,6 @@ RECORD_VERSION = 1
 RECORD_HEADER_BYTES = 24
 NOT_INLINED = 2**32 - 1
 EVENT_NOT_INLINED = 2**32 - 2
-INLINE_MAX_BYTES = 4096
-"""Tails above this size are not copied into the dispatch log; consumers ask the writer for them."""
 
 CUSTOM_TYPE_MAX_BYTES = 128
 DISPATCH_FIELD = b"e"

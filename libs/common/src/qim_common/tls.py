@@ -21,7 +21,7 @@ class CertificateError(StartRefusedError):
 
 
 @dataclass(frozen=True, slots=True)
-class TlsFiles:
+class PemFiles:
     """PEM files of one end: its chain, its key, and the CAs whose certificates it accepts from the other end."""
 
     cert: Path
@@ -36,14 +36,14 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class TlsMaterial:
-    """The content of `TlsFiles`, checked: the key fits the certificate and every CA file holds certificates."""
+    """The content of `PemFiles`, checked: the key fits the certificate and every CA file holds certificates."""
 
     cert: bytes
     key: bytes
     roots: bytes
 
     @classmethod
-    def parse(cls, files: TlsFiles, content: Sequence[bytes]) -> "TlsMaterial":
+    def parse(cls, files: PemFiles, content: Sequence[bytes]) -> "TlsMaterial":
         """Raises CertificateError; gRPC itself would take a key of another certificate and fail every handshake."""
         cert, key, *cas = content
         leaf = _certificates(files.cert, cert)[0]
@@ -69,7 +69,7 @@ class WatchedTls:
     Raises CertificateError if the files cannot be read or taken at first.
     """
 
-    def __init__(self, files: TlsFiles, *, what: str, interval: float = 1.0) -> None:
+    def __init__(self, files: PemFiles, *, what: str, interval: float = 1.0) -> None:
         self._files = files
         self._what = what
         self._watched = WatchedFiles(files.paths, interval=interval)

@@ -30,14 +30,16 @@ def chat(
     from qim_devkit.chat.app import ChatApp
     from qim_devkit.chat.feed import GatewayFeed
     from qim_devkit.chat.names import BookNames
+    from qim_devkit.chat.terminal import run_in_terminal
 
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core would write into the window
     session: Session = context.obj
     start = session.conversation(conversation) if conversation is not None else None
     session.remember_names()
 
-    async def talk(client: GatewayClient, actor: ActorClient) -> None:
+    async def talk(client: GatewayClient, actor: ActorClient) -> int:
         names = BookNames(session.directory / FILE_NAME, session.tenant, session.me)
-        await ChatApp(GatewayFeed(client, actor), names, start=start).run_async()
+        return await run_in_terminal(ChatApp(GatewayFeed(client, actor), names, start=start))
 
-    session.run_with_client(talk)
+    if status := session.run_with_client(talk):
+        raise typer.Exit(status)

@@ -19,7 +19,7 @@ from qim_client import (
     VisibleRange,
 )
 from qim_client.presentation import body_text, listed
-from qim_client.words import NameOf, clock, counted, event_words, seqs
+from qim_client.words import NameOf, clock, counted, event_words, seqs, stay_began, stay_ended, stay_history
 
 
 def message_text(message: Message, name_of: NameOf) -> Text:
@@ -44,10 +44,10 @@ def messages_table(messages: Iterable[Message], name_of: NameOf) -> Table:
 
 
 def members_table(members: Iterable[Member], name_of: NameOf) -> Table:
-    """A member list."""
-    table = _table("member", "role", "joined at")
+    """A member list; everybody is in the group since the first seq of their stay."""
+    table = _table("member", "role", "since seq")
     for member in members:
-        table.add_row(_plain(name_of(member.user)), member.role.name.lower(), str(member.joined_at))
+        table.add_row(_plain(name_of(member.user)), member.role.name.lower(), str(member.joined_at + 1))
     return table
 
 
@@ -95,11 +95,10 @@ def visible_lines(visible: VisibleRange) -> list[Text | Table]:
 
 
 def _stays_table(stays: Sequence[Stay]) -> Table:
-    table = _table("stay", "joined at", "history from", "left at", "keeps earlier", "revoked")
+    table = _table("stay", "began", "history", "ended", "keeps earlier", "revoked")
     for number, stay in enumerate(stays, 1):
-        left = f"{stay.left_at} ({stay.state.name.lower()})" if stay.left_at else "still in"
         flags = ("yes" if flag else "no" for flag in (stay.keeps_earlier, stay.revoked))
-        table.add_row(str(number), str(stay.joined_at), str(stay.history_from), left, *flags)
+        table.add_row(str(number), stay_began(stay), stay_history(stay), stay_ended(stay), *flags)
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import shlex
 from collections.abc import Awaitable, Callable
@@ -16,8 +17,9 @@ from qim_client.actor import ActorClient
 from qim_client.config import ClientConfig, ClientConfigError, GatewayProfile, OperatorProfile
 from qim_client.gateway import GatewayClient
 from qim_client.namebook import FILE_NAME, NameBook
+from qim_client.names import DIRECT_PREFIX, as_uuid
 from qim_client.presentation import CONFIGURATION, OutputFormat, Refusal, as_json, explain, printable
-from qim_common.errors import InvalidArgument, QimError
+from qim_common.errors import InvalidArgument, QimError, Reason
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
 from qim_common.start import StartRefusedError
 from qim_devkit.cli_program import program
@@ -50,6 +52,7 @@ class Session:
         self._tenant = tenant
         self._timeout = timeout
         self._loaded: tuple[ClientConfig, NameBook] | None = None
+        self._typed_name: str | None = None
 
     @property
     def directory(self) -> Path:
@@ -86,6 +89,8 @@ class Session:
 
     def conversation(self, text: str) -> tuple[ConversationId, UserId | None]:
         """The conversation that was typed, and the other person when it was `@PERSON`."""
+        if not text.startswith(DIRECT_PREFIX) and as_uuid(text) is None:
+            self._typed_name = text
         return self._parsed(lambda: self._book().conversation(text, self.tenant, self.me))
 
     def name_of(self, user: bytes) -> str:
@@ -112,11 +117,20 @@ class Session:
         try:
             answer = asyncio.run(connected())
         except QimError as error:
-            self.fail(explain(error))
+            self.fail(self.refusal(error))
         except StartRefusedError as error:
             self.fail(Refusal(CONFIGURATION, str(error), (), "`make up` writes certificates anew."))
         self.remember_names()
         return answer
+
+    def refusal(self, error: QimError) -> Refusal:
+        """A refusal as `qim` shows it: a name without `@` stands for a group, also where a person was meant."""
+        found = explain(error)
+        if error.reason != Reason.PERMISSION_DENIED or self._typed_name is None:
+            return found
+        name = printable(self._typed_name)
+        hint = f"{found.hint} {name} is the group of that name; the person is {DIRECT_PREFIX}{name}."
+        return dataclasses.replace(found, hint=hint)
 
     def again(self, *words: str) -> str:
         """A command line that can be pasted: this run's program and person, configuration and tenant, then `words`."""

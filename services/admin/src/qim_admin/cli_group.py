@@ -50,9 +50,9 @@ def show_members(context: typer.Context, group: GroupArgument) -> None:
                 return members, page.membership_version
 
     members, version = session.run(read)
-    table = Table("user", "role", "joined at", box=None, pad_edge=False)
+    table = Table("user", "role", "since seq", box=None, pad_edge=False)
     for member in members:
-        table.add_row(plain(session.show_user(member.user)), member.role.name.lower(), str(member.joined_at))
+        table.add_row(plain(session.show_user(member.user)), member.role.name.lower(), str(member.joined_at + 1))
     words = f"{len(members):,} members of {session.show_group(target)} at version {version}"
     document = {"group": target, "membership_version": version, "member_count": len(members), "members": members}
     session.show(document, lambda: [table, Text(words)])

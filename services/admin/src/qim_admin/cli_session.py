@@ -25,7 +25,8 @@ from qim_common.ids import ConversationId, TenantId, UserId, parse_group, parse_
 from qim_common.start import StartRefusedError
 
 Answer = TypeVar("Answer")
-NO_SUCH_GROUP: Final = "To an operator this says: no such group in this tenant. Check the id and --tenant."
+NO_SUCH_GROUP: Final = "no such group in this tenant"
+CHECK_GROUP: Final = "Check the id and --tenant."
 
 
 class Output(StrEnum):
@@ -141,7 +142,9 @@ class Session:
 def refusal(error: QimError) -> Refusal:
     """A refusal as `qimctl` shows it: operators may see every group of a tenant, so what is denied is not there."""
     found = explain(error)
-    return dataclasses.replace(found, hint=NO_SUCH_GROUP) if error.reason == Reason.PERMISSION_DENIED else found
+    if error.reason != Reason.PERMISSION_DENIED:
+        return found
+    return dataclasses.replace(found, message=NO_SUCH_GROUP, hint=CHECK_GROUP)
 
 
 def chunks(users: Iterable[UserId], size: int) -> list[list[UserId]]:

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 
 from qim_client import GroupSettings, LeaverHistory, MembershipChange, MembershipEvent, RejoinHistory, StateEntry, Stay
 from qim_client.presentation import printable
-from qim_client.words import Leaver, NameOf, Rejoin, clock, event_words, newcomer_words
+from qim_client.words import (
+    Leaver,
+    NameOf,
+    Rejoin,
+    clock,
+    event_words,
+    newcomer_words,
+    stay_began,
+    stay_ended,
+    stay_history,
+)
 from qim_common.records import StateChange
 
 RECORD_REMOVED = "removed: the event lies below the floor"
@@ -41,9 +51,8 @@ def settings_rows(settings: GroupSettings) -> list[tuple[str, str]]:
 
 def stay_words(stay: Stay) -> str:
     """One stay with all that was fixed into it."""
-    left = f"left at {stay.left_at} ({stay.state.name.lower()})" if stay.left_at else "still in"
     flags = ["keeps earlier stays"] * stay.keeps_earlier + ["revoked"] * stay.revoked
-    return ", ".join([f"joined at {stay.joined_at}", f"history from {stay.history_from}", left, *flags])
+    return ", ".join([stay_began(stay), f"history {stay_history(stay)}", stay_ended(stay), *flags])
 
 
 def maker_words(made_by: str, name_of: NameOf) -> str:

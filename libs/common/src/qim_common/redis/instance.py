@@ -8,6 +8,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
+from qim_common.backoff import Backoff
 from qim_common.redis.address import RedisAddress
 from qim_common.redis.connection import STALL_SECONDS, Argument, Connection
 from qim_common.redis.errors import RedisUnavailable, StartRefused
@@ -17,8 +18,6 @@ _log = logging.getLogger(__name__)
 Hook = Callable[[Connection], Awaitable[object]]
 """Run on each new connection before it is used; an exception means that the instance is not used."""
 
-FIRST_PAUSE_SECONDS: Final = 0.05
-LONGEST_PAUSE_SECONDS: Final = 2.0
 HOOK_SECONDS: Final = 10.0
 """The time that all hooks of one connection have together."""
 
@@ -115,15 +114,6 @@ class Instance:
             connection.close()
             await connection.wait_closed()
 
-    async def wait_connected(self) -> None:
-        """Wait until the instance can be used."""
-        await self._connected.wait()
-
-    def reconnect(self, why: str) -> None:
-        """Drop the connection and make a new one, with all its checks; for an instance that turned out a replica."""
-        if self._connection is not None:
-            self._connection.close(why)
-
     def call(self, *args: Argument) -> asyncio.Future[Any]:
         """As `Connection.call`; while the instance is down the future has failed already with `BackendUnavailable`."""
         if self._connection is None:
@@ -204,7 +194,6 @@ class Instance:
 
 def _pauses() -> Iterator[float]:
     """Growing pauses in seconds, the later ones scattered so that many services do not come back in step."""
-    pause = FIRST_PAUSE_SECONDS
+    backoff = Backoff.quick()
     while True:
-        yield pause * random.uniform(0.5, 1.0)  # noqa: S311  no secret
-        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        yield backoff.fail() * random.uniform(0.5, 1.0)  # noqa: S311  no secret

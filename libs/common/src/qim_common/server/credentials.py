@@ -3,12 +3,12 @@
 import grpc
 
 from qim_common.channels import ChannelProvider, MtlsChannel
-from qim_common.tls import CertificateError, TlsFiles, TlsMaterial, WatchedTls
+from qim_common.tls import CertificateError, PemFiles, TlsMaterial, WatchedTls
 
-__all__ = ["CertificateError", "ChannelProvider", "MtlsChannel", "TlsFiles", "server_credentials"]
+__all__ = ["CertificateError", "ChannelProvider", "MtlsChannel", "PemFiles", "server_credentials"]
 
 
-def server_credentials(files: TlsFiles, *, interval: float = 1.0) -> grpc.ServerCredentials:
+def server_credentials(files: PemFiles, *, interval: float = 1.0) -> grpc.ServerCredentials:
     """Credentials that demand a client certificate of `files.cas` and follow changes of the files.
 
     New handshakes use the new files; connections that stand keep their identity until `max_connection_age`.

@@ -29,19 +29,15 @@ class TaskKeeper:
 
         Raises what `work` raises; if the caller is gone by then, the log and a metric have it.
         """
-        task = self._start(work)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.done():
                 task.add_done_callback(_report)
             raise
-
-    def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Starts `work` without waiting; a failure goes to the log and a metric."""
-        task = self._start(work)
-        task.add_done_callback(_report)
-        return task
 
     async def drain(self, timeout: float) -> int:
         """Waits until all work, also work started meanwhile, has ended; at most `timeout` seconds, then cancels.
@@ -59,12 +55,6 @@ class TaskKeeper:
             _log.error("work did not end in time and was cancelled", extra={"tasks": len(late)})
             await asyncio.gather(*late, return_exceptions=True)
         return len(late)
-
-    def _start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def _report(task: asyncio.Task[Any]) -> None:

@@ -161,7 +161,7 @@ class SessionMetrics(DispatchMetrics):
         self.users_rebuilt = Counter(
             "qim_session_projection_user_rebuilt_total", "Lists built again from the authority", registry=registry
         )
-        # Conversation states waiting for the registrar.
+        # Conversation states waiting for the registrar. A gauge for all its `_total`: the ADR names it so.
         self.conversation_state_pending = Gauge(
             "qim_session_conversation_state_pending_total", "Conversation states to be registered", registry=registry
         )

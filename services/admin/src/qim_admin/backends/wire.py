@@ -55,20 +55,6 @@ def member_page(wire: group_control_pb2.ControlListMembersResponse) -> MemberPag
     return MemberPage(members, wire.next_page_token, wire.membership_version, wire.member_count)
 
 
-def settings_of(settings: GroupSettings) -> types_pb2.GroupSettings:
-    """Settings, for the writer to check."""
-    return types_pb2.GroupSettings(
-        newcomer_history=types_pb2.NewcomerHistory(
-            policy=types_pb2.NewcomerHistory.Policy.ValueType(settings.newcomer_policy), last_n=settings.last_n
-        ),
-        rejoin_history=types_pb2.RejoinHistory.ValueType(settings.rejoin_history),
-        leaver_history=types_pb2.LeaverHistory.ValueType(settings.leaver_history),
-        broadcast_max_members=settings.broadcast_max_members,
-        member_limit=settings.member_limit,
-        retention_days=settings.retention_days,
-    )
-
-
 def timeline_page(wire: group_control_pb2.ControlGroupTimelineResponse) -> TimelinePage:
     """A page of a group's line."""
     return TimelinePage(
@@ -98,10 +84,10 @@ def explanation(wire: group_control_pb2.VisibilityExplanation) -> Explanation:
 
 def _settings(wire: types_pb2.GroupSettings) -> GroupSettings:
     return GroupSettings(
-        newcomer_policy=wire.newcomer_history.policy,
+        newcomer=wire.newcomer_history.policy,
         last_n=wire.newcomer_history.last_n,
-        rejoin_history=wire.rejoin_history,
-        leaver_history=wire.leaver_history,
+        rejoin=wire.rejoin_history,
+        leaver=wire.leaver_history,
         broadcast_max_members=wire.broadcast_max_members,
         member_limit=wire.member_limit,
         retention_days=wire.retention_days,

@@ -21,6 +21,7 @@ from qim_common.channels import ChannelProvider
 from qim_common.errors import BackendUnavailable, RemoteError, from_rpc_error
 from qim_common.identity import PRINCIPAL_KEY, Principal
 from qim_common.ids import ConversationId, UserId
+from qim_common.settings_wire import settings_to_wire
 
 Answer = TypeVar("Answer")
 _NO_ANSWER: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
@@ -100,7 +101,7 @@ class WriterDirectory:
     ) -> Group:
         """Replace all settings."""
         request = group_control_pb2.ControlUpdateGroupSettingsRequest(
-            request_id=request_id, group_id=group, settings=wire.settings_of(settings)
+            request_id=request_id, group_id=group, settings=settings_to_wire(settings)
         )
         answer = self._control().UpdateGroupSettings(request, timeout=timeout, metadata=_metadata(principal))
         return wire.group(await _answer(answer))

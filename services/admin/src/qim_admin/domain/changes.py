@@ -20,7 +20,7 @@ class ChangeKind(IntEnum):
     REMOVE = 2
 
 
-class LeaverHistory(IntEnum):
+class RemovedHistory(IntEnum):
     """What those who are removed may read from now on; GROUP_SETTING leaves it to the group, as on the wire."""
 
     GROUP_SETTING = 0
@@ -39,7 +39,7 @@ class ChangeAsked:
     user_ids: Sequence[bytes]
     initiator_user_id: bytes = b""
     owner_user_id: bytes = b""
-    leaver_history: int = LeaverHistory.GROUP_SETTING
+    leaver_history: int = RemovedHistory.GROUP_SETTING
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class MembershipChange:
     group: ConversationId
     people: tuple[UserId, ...]
     owner: UserId | None
-    leaver_history: LeaverHistory
+    leaver_history: RemovedHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def parse_change(asked: ChangeAsked, group: ConversationId) -> MembershipChange:
     if owner is not None and owner not in people:
         raise InvalidArgument("owner_user_id", "must be one of user_ids")
     try:
-        leaver_history = LeaverHistory(asked.leaver_history)
+        leaver_history = RemovedHistory(asked.leaver_history)
     except ValueError:
         raise InvalidArgument("leaver_history", "must be unset, UNTIL_LEFT or NONE") from None
     return MembershipChange(asked.kind, request_id, group, people, owner, leaver_history)

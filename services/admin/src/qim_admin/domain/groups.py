@@ -14,10 +14,10 @@ MAX_PAGE = 1000
 class GroupSettings:
     """A group's settings with the numbers of the wire; 0 stands for the default. The writer checks them."""
 
-    newcomer_policy: int
+    newcomer: int
     last_n: int
-    rejoin_history: int
-    leaver_history: int
+    rejoin: int
+    leaver: int
     broadcast_max_members: int
     member_limit: int
     retention_days: int

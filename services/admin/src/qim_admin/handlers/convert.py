@@ -7,6 +7,7 @@ from qim.common.v1 import types_pb2
 from qim_admin.domain.changes import MembershipVersion
 from qim_admin.domain.groups import Group, GroupSettings, MemberRow
 from qim_admin.domain.timeline import Explanation, MembershipEvent, StateEntry, Stay, TimelinePage
+from qim_common.settings_wire import settings_to_wire
 
 
 def result_of(version: MembershipVersion) -> admin_pb2.MembershipResult:
@@ -30,7 +31,7 @@ def details_of(group: Group) -> admin_pb2.GroupDetails:
         revision=group.revision,
         generation=group.generation,
         member_count=group.member_count,
-        settings=_settings_of(group.settings),
+        settings=settings_to_wire(group.settings),
         head_seq=group.head_seq,
         group_floor_seq=group.floor_seq,
         frozen=group.frozen,
@@ -52,10 +53,10 @@ def member_of(row: MemberRow) -> types_pb2.Member:
 def settings_from(wire: types_pb2.GroupSettings) -> GroupSettings:
     """Settings as a caller wrote them."""
     return GroupSettings(
-        newcomer_policy=wire.newcomer_history.policy,
+        newcomer=wire.newcomer_history.policy,
         last_n=wire.newcomer_history.last_n,
-        rejoin_history=wire.rejoin_history,
-        leaver_history=wire.leaver_history,
+        rejoin=wire.rejoin_history,
+        leaver=wire.leaver_history,
         broadcast_max_members=wire.broadcast_max_members,
         member_limit=wire.member_limit,
         retention_days=wire.retention_days,
@@ -85,20 +86,7 @@ def explanation_of(found: Explanation) -> admin_pb2.ExplainVisibilityResponse:
         own_clear_seq=found.own_clear_seq,
         group_floor_seq=found.floor_seq,
         cause=found.cause,
-        settings=_settings_of(found.settings),
-    )
-
-
-def _settings_of(settings: GroupSettings) -> types_pb2.GroupSettings:
-    return types_pb2.GroupSettings(
-        newcomer_history=types_pb2.NewcomerHistory(
-            policy=types_pb2.NewcomerHistory.Policy.ValueType(settings.newcomer_policy), last_n=settings.last_n
-        ),
-        rejoin_history=types_pb2.RejoinHistory.ValueType(settings.rejoin_history),
-        leaver_history=types_pb2.LeaverHistory.ValueType(settings.leaver_history),
-        broadcast_max_members=settings.broadcast_max_members,
-        member_limit=settings.member_limit,
-        retention_days=settings.retention_days,
+        settings=settings_to_wire(found.settings),
     )
 
 
@@ -134,7 +122,7 @@ def _entry_of(entry: StateEntry) -> types_pb2.StateChange:
         membership_version=entry.version,
         head_seq=entry.head_seq,
         made_by=entry.made_by,
-        settings=None if entry.settings is None else _settings_of(entry.settings),
+        settings=None if entry.settings is None else settings_to_wire(entry.settings),
         owner_user_id=entry.owner,
         frozen=entry.frozen,
         group_floor_seq=entry.floor_seq,

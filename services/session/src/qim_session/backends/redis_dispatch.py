@@ -10,7 +10,7 @@ from qim_common.records import DISPATCH_FIELD
 from qim_common.redis import Argument, Instance, ReplyError, Role, TopologyMismatch, checked, read_fingerprint
 from qim_session.domain.folding import DispatchEntry
 from qim_session.domain.position import LOG_START, LogBounds, Position
-from qim_session.storage import DispatchRead
+from qim_session.storage.dispatch import DispatchRead
 
 _NO_SUCH_KEY: Final = "ERR no such key"
 

@@ -18,7 +18,7 @@ from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.flags import NO_FLAGS, Flags
 from qim_session.domain.list_pages import ListPosition
 from qim_session.domain.signals import Signal, SignalKind
-from qim_session.storage import Marks
+from qim_session.storage.cursors import Marks
 from qim_session.storage.lists import ListRead
 
 ADVANCE_CURSORS: Final = load_script("qim_session", "advance_cursors")

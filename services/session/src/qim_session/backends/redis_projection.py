@@ -12,7 +12,7 @@ from qim_common.redis import Argument, Instance, checked, load_script, run
 from qim_common.topology import Topology
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.position import Checkpoint
-from qim_session.storage import CheckpointMoved, CheckpointStep, PartitionProgress, Projected
+from qim_session.storage.projection import CheckpointMoved, CheckpointStep, PartitionProgress, Projected
 
 PROJECT_ENTRIES: Final = load_script("qim_session", "project_entries")
 SETTLE_PROGRESS: Final = load_script("qim_session", "settle_progress")

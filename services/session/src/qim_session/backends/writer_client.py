@@ -16,14 +16,14 @@ from qim.writer.v1.internal_pb2_grpc import InternalStub
 from qim.writer.v1.writer_pb2_grpc import WriterStub
 from qim_common.calls import CURRENT
 from qim_common.channels import ChannelProvider
+from qim_common.enums import MemberState
 from qim_common.errors import BackendUnavailable, MembershipVersionExpired, QimError, from_rpc_error
 from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId
 from qim_session.domain.membership import MembershipChange
-from qim_session.storage import (
+from qim_session.storage.conversations import (
     NONE_HIDDEN,
     ConversationState,
     DeliveredPage,
-    MemberState,
     WireEntry,
     WireMessage,
     Withheld,

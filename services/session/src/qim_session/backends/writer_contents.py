@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qim.common.v1 import types_pb2
 from qim_common.ids import ConversationId, TenantId, UserId
-from qim_session.storage import Conversations, Withheld
+from qim_session.storage.conversations import Conversations, Withheld
 from qim_session.storage.push import MessageContent
 
 

@@ -16,7 +16,7 @@ from qim_common.ids import ConversationId, TenantId, UserId, show
 from qim_common.telemetry.metrics import DispatchMetrics
 from qim_session.domain.folding import ConversationRun, Step
 from qim_session.domain.membership import Members, MembersCache, MembershipChange
-from qim_session.storage import MembershipSource
+from qim_session.storage.conversations import MembershipSource
 
 _log = logging.getLogger(__name__)
 

@@ -16,16 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from qim_common.backoff import Backoff
 from qim_common.errors import QimError
 from qim_common.redis import StartRefused
 from qim_common.telemetry.metrics import DispatchMetrics
 from qim_session.commands.lag import Lag
 from qim_session.commands.lane import Lane, LogGap, PartitionMovedError
 from qim_session.commands.locating import Start, overtaken, survey
-from qim_session.commands.pauses import Pause
 from qim_session.domain.folding import DispatchEntry
 from qim_session.domain.position import Checkpoint, Position
-from qim_session.storage import DispatchLog
+from qim_session.storage.dispatch import DispatchLog
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class DispatchConsumer:
         self._progress: dict[int, int] = {}
         self._unsettled: dict[int, int] = {}
         self._settled_at = float("-inf")
-        self._pauses: dict[int, Pause] = {}
+        self._pauses: dict[int, Backoff] = {}
         self._working: dict[int, asyncio.Task[None]] = {}
         self._at_once = asyncio.Semaphore(PARTITIONS_AT_ONCE)
 
@@ -134,7 +134,7 @@ class DispatchConsumer:
             await asyncio.gather(*working, return_exceptions=True)
 
     async def _consume_all(self) -> None:
-        outage = Pause()
+        outage = Backoff()
         while True:
             try:
                 found, full = await self._read_once()
@@ -143,7 +143,7 @@ class DispatchConsumer:
             except Exception:  # noqa: BLE001  whatever it is, nothing is lost and it is tried again
                 _log.exception("reading the dispatch logs failed")
             else:
-                outage = Pause()
+                outage.reset()
                 if found and not full:
                     await asyncio.sleep(GATHER_SECONDS)
                 continue
@@ -152,8 +152,7 @@ class DispatchConsumer:
             # The instance may come back with another log, so every partition is located again.
             for partition in list(self._at):
                 self._forget(partition)
-            outage.extend(_now())
-            await asyncio.sleep(outage.until - _now())
+            await outage.sleep()
 
     async def _read_once(self) -> tuple[bool, bool]:
         """One read of all partitions that are due: whether it found entries, and whether some may have more."""
@@ -196,7 +195,7 @@ class DispatchConsumer:
         found = await survey(self._lane, self._dispatch, partitions)
         for partition, why in found.refused.items():
             self._metrics.partitions_refused.inc()
-            self._pauses[partition] = Pause(until=_now() + REFUSED_SECONDS)
+            self._pauses[partition] = Backoff(until=_now() + REFUSED_SECONDS)
             _log.error(
                 "a partition is not consumed, its checkpoint does not belong to its dispatch log",
                 extra={"partition": partition, "why": "; ".join(why)},
@@ -282,7 +281,7 @@ class DispatchConsumer:
 
     def _fail(self, partition: int) -> None:
         self._metrics.dispatch_failures.inc()
-        self._pauses.setdefault(partition, Pause()).extend(_now())
+        self._pauses.setdefault(partition, Backoff()).extend(_now())
 
     def _where(self, partition: int, entries: Sequence[DispatchEntry]) -> dict[str, object]:
         return {

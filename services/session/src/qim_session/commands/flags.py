@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qim_common.enums import MemberState
 from qim_common.errors import InvalidArgument, PermissionDenied
 from qim_common.idempotency import IdempotencyKey, RequestClass, content_digest, entry_field, id_time
 from qim_common.identity import Actor
@@ -9,7 +10,6 @@ from qim_common.ids import ConversationId
 from qim_session.commands.listed import Entries, ListedConversation
 from qim_session.commands.rebuild import Rebuild
 from qim_session.domain.flags import FlagsChange
-from qim_session.storage import MemberState
 from qim_session.storage.lists import FlagStore
 
 _OPERATION = b"SetConversationFlags"

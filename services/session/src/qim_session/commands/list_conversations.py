@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from qim_common.enums import MemberState
 from qim_common.errors import InvalidArgument, PageTokenInvalid
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId
@@ -18,8 +19,17 @@ from qim_common.tokens import TokenSigner
 from qim_session.commands.listed import Entries, ListedConversation
 from qim_session.commands.rebuild import Rebuild
 from qim_session.domain.big_conversations import merge_big
-from qim_session.domain.list_pages import ListCursor, ListPosition, ListRow, take_page
-from qim_session.storage import STATES_PER_CALL, MemberState
+from qim_session.domain.list_pages import (
+    Descent,
+    ListCursor,
+    ListPosition,
+    ListRow,
+    Sweep,
+    pack_cursor,
+    take_page,
+    unpack_cursor,
+)
+from qim_session.storage.conversations import STATES_PER_CALL
 from qim_session.storage.lists import ConversationLists, ListRead
 
 METHOD: Final = "ListConversations"
@@ -75,7 +85,7 @@ class ListConversations:
         """
         if not 1 <= page_size <= PAGE_SIZE_MAX:
             raise InvalidArgument("page_size", f"must be from 1 to {PAGE_SIZE_MAX}")
-        cursor = self._open(actor, page_token) if page_token else ListCursor()
+        cursor = self._open(actor, page_token) if page_token else Descent()
         known: dict[ConversationId, ListedConversation] = {}
         rows, after = await self._rows(actor, cursor, page_size, known)
         listed: list[ListedConversation] = []
@@ -119,7 +129,7 @@ class ListConversations:
     async def _read(self, actor: Actor, cursor: ListCursor, limit: int) -> ListRead:
         """One read of a list that is complete; whether it is comes with it, and costs no question of its own."""
         while True:
-            if cursor.swept is not None and cursor.turn is not None:
+            if isinstance(cursor, Sweep):
                 read = await self._lists.risen(
                     actor.tenant, actor.user, above=cursor.turn, after=cursor.swept, limit=limit
                 )
@@ -153,13 +163,13 @@ class ListConversations:
     def _page(self, actor: Actor, listed: Sequence[ListedConversation], after: ListCursor | None) -> ConversationPage:
         token = ""
         if after is not None:
-            token = self._tokens.issue(METHOD, actor.tenant, actor.user, b"", after.pack())
+            token = self._tokens.issue(METHOD, actor.tenant, actor.user, b"", pack_cursor(after))
         return ConversationPage(tuple(listed), token)
 
     def _open(self, actor: Actor, page_token: str) -> ListCursor:
         payload = self._tokens.open(METHOD, actor.tenant, actor.user, b"", page_token)
         try:
-            return ListCursor.unpack(payload)
+            return unpack_cursor(payload)
         except struct.error:
             # Signed by this installation, but by a version with another layout.
             raise PageTokenInvalid from None

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId
 from qim_session.domain.flags import still_hidden
-from qim_session.storage import STATES_PER_CALL, Conversations, ConversationState, Cursors, Marks
+from qim_session.storage.conversations import STATES_PER_CALL, Conversations, ConversationState
+from qim_session.storage.cursors import Cursors, Marks
 
 
 class ListedConversation(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from qim_session.commands.lane import Lane, LogGap
 from qim_session.domain.position import Checkpoint, Continue, Gap, Position, Refuse, decide_start
-from qim_session.storage import DispatchLog
+from qim_session.storage.dispatch import DispatchLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,19 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from qim_common.enums import MemberState
 from qim_common.errors import ResyncRequired, TooManyItems
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_session.domain.cursors import Cursor
-from qim_session.storage import (
-    STATES_PER_CALL,
-    Conversations,
-    ConversationState,
-    Cursors,
-    DeliveredPage,
-    MemberState,
-)
+from qim_session.storage.conversations import STATES_PER_CALL, Conversations, ConversationState, DeliveredPage
+from qim_session.storage.cursors import Cursors
 
 ACKNOWLEDGEMENTS_MAX: Final = 1000
 DAY_MS: Final = 86_400_000

@@ -10,7 +10,8 @@ from qim_common.identity import Actor
 from qim_common.ids import ConversationId
 from qim_session.commands.rebuild import Rebuild
 from qim_session.domain.cursors import Cursor
-from qim_session.storage import Conversations, Cursors
+from qim_session.storage.conversations import Conversations
+from qim_session.storage.cursors import Cursors
 
 SEQ_MAX: Final = 2**53 - 1
 

@@ -11,14 +11,14 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from qim_common.backoff import Backoff
 from qim_common.errors import QimError
 from qim_common.telemetry.metrics import SessionMetrics
-from qim_session.commands.pauses import Pause
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.memlog import joined
 from qim_session.domain.position import Position
-from qim_session.storage import ENTRIES_PER_CALL, ConversationSets
 from qim_session.storage.partitions import MemberLog, MemlogEntry
+from qim_session.storage.projection import ENTRIES_PER_CALL, ConversationSets
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class MemlogRegistrar:
 
     async def run(self) -> None:
         """Register until cancelled."""
-        outage = Pause()
+        outage = Backoff()
         while True:
             try:
                 await self._register_all(self._held)
@@ -55,13 +55,11 @@ class MemlogRegistrar:
             except Exception:  # noqa: BLE001  what waits stays in the log and is tried again
                 _log.exception("registering the membership logs failed")
             else:
-                outage = Pause()
+                outage.reset()
                 await asyncio.sleep(IDLE_SECONDS)
                 continue
             self._metrics.conversation_state_failures.inc()
-            now = asyncio.get_running_loop().time()
-            outage.extend(now)
-            await asyncio.sleep(outage.until - now)
+            await outage.sleep()
 
     async def drain(self, partitions: Collection[int]) -> None:
         """Register everything that these partitions' logs hold, held or not.

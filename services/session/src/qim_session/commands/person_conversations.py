@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from qim_common.enums import MemberState
 from qim_common.errors import PermissionDenied
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_session.commands.listed import Entries, ListedConversation
 from qim_session.commands.rebuild import Rebuild
-from qim_session.storage import MemberState
 from qim_session.storage.lists import ConversationLists
 
 

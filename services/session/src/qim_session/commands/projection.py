@@ -9,7 +9,7 @@ from qim_common.topology import Topology
 from qim_session.commands.lane import PartitionMovedError
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.position import Checkpoint
-from qim_session.storage import (
+from qim_session.storage.projection import (
     ENTRIES_PER_CALL,
     CheckpointMoved,
     CheckpointStep,

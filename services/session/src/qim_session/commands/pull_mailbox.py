@@ -16,7 +16,7 @@ from qim_common.identity import Actor
 from qim_common.ids import ConversationId
 from qim_session.commands.mailbox import Acknowledgement, Mailbox, Outstanding
 from qim_session.commands.rebuild import Rebuild
-from qim_session.storage import STATES_PER_CALL, WireMessage, Withheld
+from qim_session.storage.conversations import STATES_PER_CALL, WireMessage, Withheld
 from qim_session.storage.lists import ConversationLists
 
 LIMIT_MAX: Final = 1000

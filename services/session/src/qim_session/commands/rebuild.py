@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from contextvars import Context
 from typing import Protocol
 
+from qim_common.enums import MemberState
 from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_common.topology import Topology
 from qim_session.domain.list_pages import ListPosition
-from qim_session.storage import STATES_PER_CALL, Conversations, ConversationSets, MemberState
+from qim_session.storage.conversations import STATES_PER_CALL, Conversations
 from qim_session.storage.lists import ListRestore
+from qim_session.storage.projection import ConversationSets
 
 _log = logging.getLogger(__name__)
 

@@ -11,18 +11,16 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from qim_common.backoff import Backoff
 from qim_common.errors import QimError
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_session.domain.entries import ProjectionEntry
-from qim_session.storage import ENTRIES_PER_CALL, ConversationSets, ProjectionStore
+from qim_session.storage.projection import ENTRIES_PER_CALL, ConversationSets, ProjectionStore
 
 _log = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 1.0
 """How often the list is looked at without being told: what another process left there is found."""
-
-FIRST_PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class Registrar:
@@ -43,7 +41,7 @@ class Registrar:
 
     async def run(self) -> None:
         """Register until cancelled."""
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff()
         while True:
             try:
                 registered = await self.register_batch()
@@ -52,13 +50,12 @@ class Registrar:
             except Exception:  # noqa: BLE001  what waits stays on the list and is tried again
                 _log.exception("registering conversations failed")
             else:
-                pause = FIRST_PAUSE_SECONDS
+                backoff.reset()
                 if not registered:
                     await self._wait_for_news()
                 continue
             self._metrics.conversation_state_failures.inc()
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            await backoff.sleep()
 
     async def register_batch(self) -> int:
         """Register up to 250 conversations; returns how many were found, 0 when nothing waits.

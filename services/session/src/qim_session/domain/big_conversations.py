@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 
-from qim_session.domain.list_pages import ListCursor, ListPosition
+from qim_session.domain.list_pages import ListCursor, ListPosition, Sweep
 
 
 def merge_big(
@@ -27,12 +27,12 @@ def merge_big(
     meant = [place for place in big if _is_meant(cursor, place)]
     if not meant:
         return list(projected)[:limit]
-    if cursor.sweeping:
+    if isinstance(cursor, Sweep):
         return sorted([*projected, *meant], key=attrgetter("conversation"))[:limit]
     return sorted([*projected, *meant], reverse=True)[:limit]
 
 
 def _is_meant(cursor: ListCursor, place: ListPosition) -> bool:
-    if cursor.swept is not None:
-        return place.conversation > cursor.swept and (cursor.turn is None or place > cursor.turn)
+    if isinstance(cursor, Sweep):
+        return place.conversation > cursor.swept and place > cursor.turn
     return cursor.place is None or place < cursor.place

@@ -16,9 +16,8 @@ from typing import Final, NamedTuple
 
 from qim_common.ids import ConversationId
 
-_POSITION: Final = struct.Struct(">Q16s")
-_CURSOR: Final = struct.Struct(f">{_POSITION.size}s{_POSITION.size}s?16s")
-_NONE: Final = bytes(_POSITION.size)
+_CURSOR: Final = struct.Struct(">BQ16sQ16s")
+_TOP, _DOWN, _SWEEP = range(3)
 _LOWEST: Final = ConversationId(bytes(16))
 
 
@@ -32,59 +31,66 @@ class ListPosition(NamedTuple):
     conversation: ConversationId
 
 
-class ListCursor(NamedTuple):
-    """What is left of a list.
+class Descent(NamedTuple):
+    """What is left of a list on the way down.
 
     Attributes:
-        place: on the way down, where the reading goes on, exclusive; None: at the top.
+        place: where the reading goes on, exclusive; None: at the top.
         turn: what is above it is swept up after the bottom; None before the first read.
-        swept: in the sweep, the id up to which conversations have been looked through; None on the way down.
     """
 
     place: ListPosition | None = None
     turn: ListPosition | None = None
-    swept: ConversationId | None = None
-
-    @property
-    def sweeping(self) -> bool:
-        """The bottom has been reached."""
-        return self.swept is not None
-
-    def pack(self) -> bytes:
-        """65 bytes: place and turn, each time u64 and conversation, all zero for None; sweeping u8 and an id."""
-        return _CURSOR.pack(_pack(self.place), _pack(self.turn), self.sweeping, self.swept or _LOWEST)
-
-    @classmethod
-    def unpack(cls, data: bytes) -> ListCursor:
-        """Read what `pack` wrote. Raises struct.error for another length."""
-        place, turn, sweeping, swept = _CURSOR.unpack(data)
-        return cls(_unpack(place), _unpack(turn), ConversationId(swept) if sweeping else None)
 
 
-def _pack(position: ListPosition | None) -> bytes:
-    return _NONE if position is None else _POSITION.pack(position.time_ms, position.conversation)
+class Sweep(NamedTuple):
+    """What is left of a list after its bottom.
+
+    Attributes:
+        turn: what is above it is swept up.
+        swept: the id up to which conversations have been looked through.
+    """
+
+    turn: ListPosition
+    swept: ConversationId
 
 
-def _unpack(data: bytes) -> ListPosition | None:
-    if data == _NONE:
-        return None
-    time_ms, conversation = _POSITION.unpack(data)
-    return ListPosition(time_ms, ConversationId(conversation))
+ListCursor = Descent | Sweep
+
+
+def pack_cursor(cursor: ListCursor) -> bytes:
+    """49 bytes: the kind u8, the place (of a sweep: 0 and the id), the turn; each time u64 and conversation."""
+    if isinstance(cursor, Sweep):
+        return _CURSOR.pack(_SWEEP, 0, cursor.swept, *cursor.turn)
+    if cursor.place is None or cursor.turn is None:
+        return _CURSOR.pack(_TOP, 0, _LOWEST, 0, _LOWEST)
+    return _CURSOR.pack(_DOWN, *cursor.place, *cursor.turn)
+
+
+def unpack_cursor(data: bytes) -> ListCursor:
+    """Read what `pack_cursor` wrote. Raises struct.error for another length."""
+    kind, place_ms, place, turn_ms, turn = _CURSOR.unpack(data)
+    if kind == _TOP:
+        return Descent()
+    above = ListPosition(turn_ms, ConversationId(turn))
+    if kind == _SWEEP:
+        return Sweep(above, ConversationId(place))
+    return Descent(ListPosition(place_ms, ConversationId(place)), above)
 
 
 class ListRow(NamedTuple):
-    """One row of a page; `turn` and `sweeping` are those of the page's cursor."""
+    """One row of a page, and where a page that ends with it goes on."""
 
     position: ListPosition
-    turn: ListPosition | None
+    turn: ListPosition
     sweeping: bool
 
     @property
     def after(self) -> ListCursor:
         """The cursor of a page that ends with this row."""
         if self.sweeping:
-            return ListCursor(turn=self.turn, swept=self.position.conversation)
-        return ListCursor(self.position, self.turn)
+            return Sweep(self.turn, self.position.conversation)
+        return Descent(self.position, self.turn)
 
 
 def take_page(
@@ -103,13 +109,16 @@ def take_page(
         The rows; the cursor after them, None when nothing is left; and whether that cursor has turned, so that the page
         may hold the beginning of the sweep.
     """
+    sweeping = isinstance(cursor, Sweep)
     turn = cursor.turn
-    if turn is None and found:
+    if turn is None:
+        if not found:
+            return [], None, False
         turn = min(found[0], ListPosition(settled_ms, _LOWEST))
-    rows = [ListRow(position, turn, cursor.sweeping) for position in found[:room]]
+    rows = [ListRow(position, turn, sweeping) for position in found[:room]]
     if len(found) > room:
         return rows, rows[-1].after if rows else cursor, False
-    if cursor.sweeping or cursor.place is None:
+    if sweeping or cursor == Descent():
         # Swept to its end; or a list that was one read, in which nothing can have risen unseen.
         return rows, None, False
-    return rows, ListCursor(turn=turn, swept=_LOWEST), True
+    return rows, Sweep(turn, _LOWEST), True

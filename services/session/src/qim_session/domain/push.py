@@ -40,7 +40,7 @@ class Candidate:
     Attributes:
         message: the newest ordinary message of somebody else that reached the person.
         body: the message's, for those only of whom it turns out that they may read it.
-        count: how many such messages the batch has.
+        count: how many such messages the batch has, from 1.
     """
 
     message: PushedMessage
@@ -58,9 +58,6 @@ class PushMarks:
 
     read: Cursor | None = None
     flags: Flags = NO_FLAGS
-
-
-NO_MARKS = PushMarks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +114,14 @@ def decide(message: PushedMessage, marks: PushMarks, standing: Standing | None) 
     return Verdict.PUSH
 
 
+def told_count(candidate: Candidate, standing: Standing | None) -> int:
+    """How many messages a person is told of, from 1: those of the batch, and never more than are unread now.
+
+    Where nobody asked for the unread count, messages that were read or cleared meanwhile are among them.
+    """
+    return candidate.count if standing is None else max(1, min(candidate.count, standing.unread))
+
+
 @dataclass(frozen=True, slots=True)
 class Notification:
     """One person is to be told of a conversation's newest message; or, without `recipient`, everybody in a big group.
@@ -125,7 +130,8 @@ class Notification:
         recipient: None for a topic: the group is above `projection_fanout_max_members`, and who is subscribed to it is
             the push provider's business.
         message: the newest; its sender is never the recipient, but may be subscribed to a topic.
-        count: messages of others that came with this batch, from 1, `message` included.
+        count: messages of others that came with this batch, from 1, `message` included; where `unread` is known, never
+            more than that.
         unread: the person's unread count of the conversation, from 1; None where it was not asked for.
         muted: the person has muted the conversation; only a rule of one's own tells them nevertheless.
         hidden: the person had hidden the conversation, and this message brings it back.

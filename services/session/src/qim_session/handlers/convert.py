@@ -7,7 +7,7 @@ from qim_common.ids import ConversationId, parse_conversation
 from qim_session.commands.listed import ListedConversation
 from qim_session.commands.mailbox import Acknowledgement
 from qim_session.domain.cursors import Cursor
-from qim_session.storage import WireMessage, Withheld
+from qim_session.storage.conversations import WireMessage, Withheld
 
 
 def complete(wire: session_pb2.Conversation, listed: ListedConversation) -> None:

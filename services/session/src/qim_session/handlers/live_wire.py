@@ -8,11 +8,12 @@ from qim_common.errors import QimError
 from qim_common.errors.status import to_status
 from qim_common.ids import ConversationId
 from qim_common.records import DispatchItem, MessageBlock, StateChange
+from qim_common.settings_wire import settings_to_wire
 from qim_session.commands.live.events import WireEvent
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.signals import Signal, SignalKind
-from qim_session.domain.state_entries import PolicyNow, StateNow
-from qim_session.storage import WireMessage, Withheld
+from qim_session.domain.state_entries import StateNow
+from qim_session.storage.conversations import WireMessage, Withheld
 
 Event = session_pb2.SubscribeEvent
 
@@ -69,7 +70,7 @@ class LiveWire:
         if state.change is StateChange.FLOOR:
             change.group_floor_seq = state.floor
         if state.policy is not None:
-            change.settings.CopyFrom(_settings(state.policy))
+            change.settings.CopyFrom(settings_to_wire(state.policy))
             change.owner_user_id = state.policy.owner or b""
             change.frozen = state.policy.frozen
         return _wire(Event(state=Event.State(conversation_id=state.conversation, change=change)))
@@ -113,16 +114,3 @@ class LiveWire:
 
 def _wire(event: session_pb2.SubscribeEvent) -> WireEvent:
     return WireEvent(event.SerializeToString())
-
-
-def _settings(policy: PolicyNow) -> types_pb2.GroupSettings:
-    return types_pb2.GroupSettings(
-        newcomer_history=types_pb2.NewcomerHistory(
-            policy=types_pb2.NewcomerHistory.Policy.ValueType(policy.newcomer), last_n=policy.last_n
-        ),
-        rejoin_history=types_pb2.RejoinHistory.ValueType(policy.rejoin),
-        leaver_history=types_pb2.LeaverHistory.ValueType(policy.leaver),
-        broadcast_max_members=policy.broadcast_max_members,
-        member_limit=policy.member_limit,
-        retention_days=policy.retention_days,
-    )

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from qim_common.enums import LeaverHistory
 from qim_common.errors import InvalidArgument, MembershipChanged, PermissionDenied, TooManyItems
 from qim_common.idempotency import IdempotencyKey
 from qim_common.identity import Actor, Principal
@@ -32,7 +33,7 @@ from qim_common.telemetry.metrics import writer_metrics
 from qim_writer.commands.callers import caller_of_actor, caller_of_principal
 from qim_writer.domain.changes import ChangePlan, ChangeRequest, distinct, plan_change
 from qim_writer.domain.hints import CommitHints, HintRun
-from qim_writer.domain.policy import LeaverHistory, Limits
+from qim_writer.domain.policy import Limits
 from qim_writer.domain.stays import Stay
 from qim_writer.storage import ChangeAnswer, Conversation, MembershipStore
 

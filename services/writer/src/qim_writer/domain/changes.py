@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from qim_common.enums import LeaverHistory, RejoinHistory
 from qim_common.errors import (
     GroupFrozen,
     InvalidArgument,
@@ -18,7 +19,7 @@ from qim_common.errors import (
 )
 from qim_common.ids import ZERO_ID, MembershipOp, UserId
 from qim_common.records import Audience
-from qim_writer.domain.policy import NOBODY, LeaverHistory, Limits, Policy, RejoinHistory
+from qim_writer.domain.policy import NOBODY, Limits, Policy
 from qim_writer.domain.stays import Stay
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from qim_common.enums import MemberState
 from qim_common.records import Audience
-from qim_writer.domain.stays import Person, Stay, StayState
+from qim_writer.domain.stays import Person, Stay
 from qim_writer.domain.visible import Line, counting_stays, delivered_spans, visible_range
 
 
@@ -134,5 +135,5 @@ def _show(stay: Stay, comma: str = "") -> str:
     begin = f"from seq {stay.joined_at + 1}"
     if not stay.left_at:
         return f"{begin} on, still open{comma}"
-    how = "left" if stay.state is StayState.LEFT else "were removed"
+    how = "left" if stay.state is MemberState.LEFT else "were removed"
     return f"{begin} until they {how} with seq {stay.left_at}"

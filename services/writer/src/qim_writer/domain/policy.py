@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
+from qim_common.enums import LeaverHistory, NewcomerPolicy, RejoinHistory
 from qim_common.errors import InvalidArgument
 from qim_common.ids import ZERO_ID, UserId
 from qim_common.records import StateChange
@@ -17,28 +17,6 @@ EVERYTHING = -1
 
 NOBODY = UserId(ZERO_ID)
 """The owner of an empty group, and of a direct conversation."""
-
-
-class NewcomerPolicy(IntEnum):
-    """How far back somebody who joins may read (design.md, "Decisions between the sources")."""
-
-    SINCE_JOIN = 1
-    LAST_N = 2
-    ALL = 3
-
-
-class RejoinHistory(IntEnum):
-    """Whether earlier stays count for somebody who comes back."""
-
-    LATEST_STAY = 1
-    ALL_STAYS = 2
-
-
-class LeaverHistory(IntEnum):
-    """What somebody who left or was removed may read."""
-
-    UNTIL_LEFT = 1
-    NONE = 2
 
 
 # By the stored number, which is faster than asking the class; 0 in the policy of a direct conversation.

@@ -7,8 +7,9 @@ first (storage.md, "Keys per conversation").
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
 from typing import NamedTuple
+
+from qim_common.enums import MemberState
 
 # A seq or version is six bytes, read as its upper two and its lower four: a list needs these values by the hundred, and
 # two numbers are made faster than a string and a number of it.
@@ -18,14 +19,6 @@ _CURRENT_VERSION = 1
 
 VERSION_MAX = 2**48 - 1
 """The largest membership version that the packed values hold."""
-
-
-class StayState(IntEnum):
-    """Whether a stay is open, and how it ended; the numbers are those of the wire's MemberState."""
-
-    MEMBER = 1
-    LEFT = 2
-    REMOVED = 3
 
 
 _PRESENT = 1
@@ -43,7 +36,7 @@ class Stay(NamedTuple):
     left_at: int
     began_version: int
     ended_version: int
-    state: StayState
+    state: MemberState
     keeps_earlier: bool = False
     revoked: bool = False
 
@@ -64,7 +57,7 @@ class Person(NamedTuple):
     @property
     def present(self) -> bool:
         """Whether the person is a member now."""
-        return self.newest.state is StayState.MEMBER
+        return self.newest.state is MemberState.MEMBER
 
     @property
     def versions(self) -> frozenset[int]:
@@ -86,11 +79,11 @@ def _stay(
     ended: int,
 ) -> Stay:
     if flags & _PRESENT:
-        state = StayState.MEMBER
+        state = MemberState.MEMBER
     elif flags & _REMOVED:
-        state = StayState.REMOVED
+        state = MemberState.REMOVED
     else:
-        state = StayState.LEFT
+        state = MemberState.LEFT
     return Stay(
         joined_hi << 32 | joined,
         history_hi << 32 | history,

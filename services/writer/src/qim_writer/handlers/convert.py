@@ -9,20 +9,15 @@ from typing import Any, TypeVar
 from qim.common.v1 import types_pb2
 from qim.membership.v1 import membership_pb2
 from qim.writer.v1 import group_control_pb2
+from qim_common.enums import LeaverHistory, NewcomerPolicy, RejoinHistory
 from qim_common.errors import InvalidArgument
 from qim_common.ids import ZERO_ID, UserId
 from qim_common.records import Record, StateChange
+from qim_common.settings_wire import settings_to_wire
 from qim_writer.commands.members import MemberRow
 from qim_writer.domain.explain import Explanation
 from qim_writer.domain.members import Change
-from qim_writer.domain.policy import (
-    NOBODY,
-    GroupSettings,
-    LeaverHistory,
-    NewcomerPolicy,
-    Policy,
-    RejoinHistory,
-)
+from qim_writer.domain.policy import NOBODY, GroupSettings, Policy
 from qim_writer.domain.stays import Stay
 from qim_writer.domain.visible import Visible
 from qim_writer.storage import ChangeAnswer, Conversation, Facts, GroupSnapshot, StateRecord
@@ -158,21 +153,6 @@ def leaver_from(value: int) -> LeaverHistory | None:
         raise InvalidArgument("leaver_history", "is no value of this enum") from None
 
 
-def settings_of(policy: Policy) -> types_pb2.GroupSettings:
-    """A group's settings."""
-    s = policy.settings
-    return types_pb2.GroupSettings(
-        newcomer_history=types_pb2.NewcomerHistory(
-            policy=types_pb2.NewcomerHistory.Policy.ValueType(s.newcomer), last_n=s.last_n
-        ),
-        rejoin_history=types_pb2.RejoinHistory.ValueType(s.rejoin),
-        leaver_history=types_pb2.LeaverHistory.ValueType(s.leaver),
-        broadcast_max_members=s.broadcast_max_members,
-        member_limit=s.member_limit,
-        retention_days=s.retention_days,
-    )
-
-
 def group_of(group: Conversation, facts: Facts) -> group_control_pb2.Group:
     """A group as operators see it."""
     owner = facts.policy.owner
@@ -183,7 +163,7 @@ def group_of(group: Conversation, facts: Facts) -> group_control_pb2.Group:
         revision=facts.revision,
         generation=facts.generation,
         member_count=facts.member_count,
-        settings=settings_of(facts.policy),
+        settings=settings_to_wire(facts.policy.settings),
         head_seq=facts.head,
         group_floor_seq=facts.floor,
         frozen=facts.policy.frozen,
@@ -201,7 +181,7 @@ def group_after(group: Conversation, after: GroupSnapshot) -> group_control_pb2.
         revision=after.revision,
         generation=after.generation,
         member_count=after.count,
-        settings=settings_of(after.policy),
+        settings=settings_to_wire(after.policy.settings),
         head_seq=after.head,
         group_floor_seq=after.floor,
         frozen=after.policy.frozen,
@@ -219,7 +199,7 @@ def explanation_of(found: Explanation, facts: Facts) -> group_control_pb2.Visibi
         stay=None if found.stay is None else stay_of(found.stay),
         own_clear_seq=0 if facts.person is None else facts.person.own_clear,
         group_floor_seq=facts.floor,
-        settings=settings_of(facts.policy),
+        settings=settings_to_wire(facts.policy.settings),
     )
 
 
@@ -237,7 +217,7 @@ def state_change_of(record: StateRecord) -> types_pb2.StateChange:
         change.group_floor_seq = int.from_bytes(record.payload, "big")
     else:
         policy = Policy.unpack(record.payload)
-        change.settings.CopyFrom(settings_of(policy))
+        change.settings.CopyFrom(settings_to_wire(policy.settings))
         change.owner_user_id = b"" if policy.owner == NOBODY else policy.owner
         change.frozen = policy.frozen
     return change

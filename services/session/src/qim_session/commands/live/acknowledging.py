@@ -14,20 +14,19 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from qim_common.backoff import Backoff
 from qim_common.errors import QimError, ResyncRequired
 from qim_common.ids import ConversationId
 from qim_session.commands.live.attachment import Attachment
 from qim_session.commands.live.events import EventEncoder
 from qim_session.commands.mailbox import ACKNOWLEDGEMENTS_MAX, Acknowledgement, Mailbox
 from qim_session.domain.cursors import Cursor
-from qim_session.storage import Cursors
+from qim_session.storage.cursors import Cursors
 
 _log = logging.getLogger(__name__)
 
 DEVICES_AT_ONCE: Final = 64
 CURSORS_WAITING_MAX: Final = 100_000
-FIRST_PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class Acknowledging:
@@ -72,7 +71,7 @@ class Acknowledging:
 
     async def run(self) -> None:
         """Carry out until cancelled."""
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff()
         while True:
             while not self._waiting:
                 self._news.clear()
@@ -92,8 +91,9 @@ class Acknowledging:
                     _log.error("acknowledgements are dropped; what they were for comes again", exc_info=result)
             self._done.set()
             if failed:
-                await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS) if failed else FIRST_PAUSE_SECONDS
+                await backoff.sleep()
+            else:
+                backoff.reset()
 
     def _take(self, attachment: Attachment) -> tuple[Attachment, dict[ConversationId, Cursor]]:
         cursors = self._waiting.pop(attachment)

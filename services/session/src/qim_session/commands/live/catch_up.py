@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
+from qim_common.backoff import Backoff
 from qim_common.errors import QimError, ResyncRequired
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId
@@ -23,7 +24,7 @@ from qim_session.commands.mailbox import Mailbox, Outstanding
 from qim_session.commands.progress import ProgressReader
 from qim_session.commands.rebuild import Rebuild
 from qim_session.domain.cursors import Cursor
-from qim_session.storage import STATES_PER_CALL
+from qim_session.storage.conversations import STATES_PER_CALL
 from qim_session.storage.live import RecentConversations
 
 _log = logging.getLogger(__name__)
@@ -33,8 +34,6 @@ QUESTIONS_AT_ONCE: Final = 32
 """Of all catching up together to the writer."""
 
 PAGE_ENTRIES: Final = 250
-FIRST_PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class CatchUp:
@@ -158,7 +157,7 @@ class CatchUp:
 
 async def _patiently(work: Callable[[], Awaitable[_T]]) -> _T:
     """The result of `work`, which is repeated while a store or the writer does not answer."""
-    pause = FIRST_PAUSE_SECONDS
+    backoff = Backoff()
     while True:
         try:
             return await work()
@@ -168,8 +167,7 @@ async def _patiently(work: Callable[[], Awaitable[_T]]) -> _T:
             raise
         except Exception:  # noqa: BLE001  whatever it is, the attachment must not be left without an end
             _log.exception("an attachment cannot catch up")
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        await backoff.sleep()
 
 
 def _rise_again(attachment: Attachment, conversations: Iterable[tuple[ConversationId, int]]) -> None:

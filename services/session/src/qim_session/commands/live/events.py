@@ -10,7 +10,7 @@ from qim_common.records import DispatchItem, MessageBlock
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.signals import Signal
 from qim_session.domain.state_entries import StateNow
-from qim_session.storage import WireMessage, Withheld
+from qim_session.storage.conversations import WireMessage, Withheld
 
 WireEvent = NewType("WireEvent", bytes)
 """A `SubscribeEvent` without its attachments: made once, however many get it."""

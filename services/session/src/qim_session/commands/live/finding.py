@@ -9,7 +9,7 @@ from typing import Final
 from qim_session.commands.live.events import EventEncoder
 from qim_session.commands.live.fan_out import BodyNeeded, ChangeNeeded, Found, MembersNeeded, Need
 from qim_session.domain.membership import Members, MembersCache
-from qim_session.storage import Conversations, MembershipSource, Withheld
+from qim_session.storage.conversations import Conversations, MembershipSource, Withheld
 
 _AT_ONCE: Final = 16
 

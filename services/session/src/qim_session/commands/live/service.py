@@ -22,7 +22,9 @@ from qim_session.commands.mailbox import Mailbox
 from qim_session.commands.progress import ProgressReader
 from qim_session.commands.rebuild import Rebuild
 from qim_session.domain.membership import MembersCache
-from qim_session.storage import Conversations, Cursors, DispatchLog, MembershipSource
+from qim_session.storage.conversations import Conversations, MembershipSource
+from qim_session.storage.cursors import Cursors
+from qim_session.storage.dispatch import DispatchLog
 from qim_session.storage.live import InstanceClock, RecentConversations, SignalLog
 
 MEMBERS_IN_MEMORY: Final = 500_000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Final
 
+from qim_common.backoff import Backoff
 from qim_common.errors import QimError
 from qim_common.redis import StartRefused
 from qim_session.commands.live.attachment import Attachment
@@ -21,8 +21,6 @@ _log = logging.getLogger(__name__)
 
 SIGNALS_PER_READ: Final = 1_000
 BLOCK_MS: Final = 2_000
-FIRST_PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class SignalTail:
@@ -35,7 +33,7 @@ class SignalTail:
 
     async def run(self) -> None:
         """Read until cancelled. Where signals were lost, everybody is told that something may have changed."""
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff()
         at: Position | None = None
         sure = True
         while True:
@@ -56,11 +54,10 @@ class SignalTail:
                 _log.exception("reading signals failed")
                 at = None
             else:
-                pause = FIRST_PAUSE_SECONDS
+                backoff.reset()
                 continue
             sure = False
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            await backoff.sleep()
 
     def _tell(self, signal: Signal) -> None:
         others = [

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from qim_common.backoff import Backoff
 from qim_common.errors import MembershipVersionExpired, QimError
 from qim_common.ids import show
 from qim_common.records import Block, unpack_blocks
@@ -25,7 +26,7 @@ from qim_session.commands.live.fan_out import FanOut, Found
 from qim_session.commands.live.finding import Finding
 from qim_session.domain.folding import DispatchEntry
 from qim_session.domain.position import Checkpoint, Continue, Position, decide_start
-from qim_session.storage import DispatchLog
+from qim_session.storage.dispatch import DispatchLog
 from qim_session.storage.live import InstanceClock
 
 _log = logging.getLogger(__name__)
@@ -45,9 +46,6 @@ GATHER_SECONDS: Final = 0.002
 
 STALLED_SECONDS: Final = 30.0
 """After a pause as long as this it is checked whether entries are gone."""
-
-FIRST_PAUSE_SECONDS: Final = 0.05
-LONGEST_PAUSE_SECONDS: Final = 2.0
 
 _EVERYTHING: Final = 0
 """Since when everybody catches up where the projection could not take an entry either: all conversations are read."""
@@ -114,7 +112,7 @@ class LiveTail:
 
     async def run(self) -> None:
         """Read until cancelled."""
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff.quick()
         try:
             while True:
                 try:
@@ -127,12 +125,11 @@ class LiveTail:
                 except Exception:  # noqa: BLE001  whatever it is, it is read again
                     _log.exception("the live tail failed")
                 else:
-                    pause = FIRST_PAUSE_SECONDS
+                    backoff.reset()
                     continue
                 self._metrics.dispatch_failures.inc()
                 self._checked_at = 0.0
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+                await backoff.sleep()
         finally:
             self._park()
 
@@ -232,7 +229,7 @@ class LiveTail:
 
     async def _finish(self, work: _Work) -> None:
         """Find out what is needed and hand over, until the work is through."""
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff.quick()
         while not self._hand_over(work):
             time_ms, block = work.blocks[0]
             needs = self._fan_out.hand_over(block, time_ms, work.found)
@@ -248,10 +245,9 @@ class LiveTail:
                 self._lose(_EVERYTHING)
             except QimError as error:
                 _log.warning("a partition waits", extra={"partition": work.partition, "error": str(error)})
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+                await backoff.sleep()
             else:
-                pause = FIRST_PAUSE_SECONDS
+                backoff.reset()
 
     def _finished(self, partition: int, task: asyncio.Task[None]) -> None:
         if self._waiting.get(partition) is not task:

@@ -11,11 +11,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from qim_common.enums import MemberState
 from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.telemetry.metrics import PushMetrics
 from qim_session.commands.push.gathering import Gathered
-from qim_session.domain.push import Candidate, Notification, PushedMessage, PushMarks, Standing, Verdict, decide
-from qim_session.storage import STATES_PER_CALL, Conversations, ConversationState, MemberState
+from qim_session.domain.push import (
+    Candidate,
+    Notification,
+    PushedMessage,
+    PushMarks,
+    Standing,
+    Verdict,
+    decide,
+    told_count,
+)
+from qim_session.storage.conversations import STATES_PER_CALL, Conversations, ConversationState
 from qim_session.storage.push import MARKS_PER_CALL, PushMarkSource, Recipient
 
 STATES_AT_ONCE: Final = 16
@@ -80,7 +90,7 @@ class Decider:
                         recipient.user,
                         recipient.conversation,
                         candidate.message,
-                        candidate.count,
+                        told_count(candidate, standing),
                         unread=None if standing is None else standing.unread,
                         muted=mark.flags.muted,
                         hidden=mark.flags.hidden,

@@ -20,7 +20,7 @@ from qim_session.commands.push.deciding import Decider
 from qim_session.commands.push.gathering import Gathered, Gatherer
 from qim_session.domain.folding import DispatchEntry
 from qim_session.domain.position import Checkpoint, LogBounds, Position
-from qim_session.storage import DispatchLog
+from qim_session.storage.dispatch import DispatchLog
 from qim_session.storage.live import InstanceClock
 from qim_session.storage.push import PushCheckpoints, PushSink
 

@@ -1,6 +1,7 @@
 -- Blocks of the dispatch log; the layout stands in qim_common/records.py.
 local BLOCK_MESSAGES = 1
 local BLOCK_STATE = 2
+-- Longer tails are not copied into the log; consumers ask the writer for them.
 local INLINE_MAX_BYTES = 4096
 local NOT_INLINED = 4294967295
 local EVENT_NOT_INLINED = 4294967294

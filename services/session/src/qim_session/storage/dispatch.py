@@ -1,0 +1,38 @@
+"""The dispatch logs, as Protocols.
+
+Everything here can raise `BackendUnavailable`, as in `qim_session.storage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from qim_session.domain.folding import DispatchEntry
+from qim_session.domain.position import LogBounds, Position
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchRead:
+    """The entries found by partition, and the instance's time (ms) before the read: what was not there is not older."""
+
+    entries: dict[int, list[DispatchEntry]]
+    time_ms: int
+
+
+class DispatchLog(Protocol):
+    """The dispatch logs of one commit instance, one for each of its partitions (commit buckets)."""
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """The commit buckets of the instance, ascending."""
+        ...
+
+    async def bounds(self, partitions: Sequence[int]) -> list[LogBounds]:
+        """What the logs hold now, in the order asked for."""
+        ...
+
+    async def read(self, after: Mapping[int, Position], *, count: int, block_ms: int) -> DispatchRead:
+        """The entries after a position, up to `count` a partition; waits up to `block_ms` while there are none."""
+        ...
