@@ -26,7 +26,7 @@ from qim_devkit.valkey import ValkeyServer
 from qim_session.backends.redis_projection import PROJECT_ENTRIES, RedisProjectionStore
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.position import Checkpoint, Position
-from qim_session.storage import ENTRIES_PER_CALL, CheckpointStep, Projected
+from qim_session.storage.projection import ENTRIES_PER_CALL, CheckpointStep, Projected
 
 PEOPLE: Final = 20_000
 SIZES: Final = (50, 300)

@@ -14,7 +14,7 @@ import pytest
 from qim_admin import cli as qimctl
 from qim_admin.cli_session import Output, Session, refusal
 from qim_client.presentation import OutputFormat
-from qim_common.errors import BackendUnavailable, PermissionDenied
+from qim_common.errors import BackendUnavailable, PermissionDenied, QimError
 from qim_common.ids import show
 from qim_devkit import cli as qim
 from qim_devkit.cli_session import Session as QimSession
@@ -146,9 +146,29 @@ def test_a_command_to_go_on_with_can_be_pasted() -> None:
     assert shlex.split(chosen.again("list"))[1:] == ["--as", "ana", "--config", "c.toml", "--tenant", "2", "list"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "error", "hinted"),
+    [
+        ("dana", PermissionDenied(), True),
+        ("@dana", PermissionDenied(), False),
+        (UUID, PermissionDenied(), False),
+        ("dana", BackendUnavailable(), False),
+    ],
+)
+def test_who_forgot_the_at_sign_is_told_how_a_person_is_typed(
+    config: Path, typed: str, error: QimError, *, hinted: bool
+) -> None:
+    session = QimSession(config=config, me="ana", device=None, tenant=None, output=OutputFormat.TABLE, timeout=1.0)
+    session.conversation(typed)
+    assert ("the person is @dana." in session.refusal(error).hint) is hinted
+
+
 def test_an_operator_is_told_that_a_denied_group_is_not_there() -> None:
-    assert "no such group in this tenant" in refusal(PermissionDenied()).hint
-    assert "no such group" not in refusal(BackendUnavailable()).hint
+    assert refusal(PermissionDenied()).lines() == [
+        "PERMISSION_DENIED: no such group in this tenant",
+        "Check the id and --tenant.",
+    ]
+    assert "no such group" not in " ".join(refusal(BackendUnavailable()).lines())
 
 
 def test_a_file_without_ids_is_wrong_usage(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

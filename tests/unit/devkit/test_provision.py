@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import tomllib
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from qim_client.config import ClientConfig
 from qim_common.bindings import BindingsDocument, OperatorRole
+from qim_common.config import PushWebhookSettings
 from qim_common.tokens import parse_keys
 from qim_devkit.paths import SuitePaths
 from qim_devkit.pki import DevPki
@@ -20,6 +22,7 @@ from qim_devkit.provision import (
     save_state,
     write_bindings,
     write_client_config,
+    write_push_environment,
     write_token_key,
 )
 from qim_devkit.suite import Suite
@@ -62,6 +65,36 @@ def test_the_client_configuration_is_what_the_command_lines_read(paths: SuitePat
         assert profile.tls.ca == paths.pki / "services-ca.crt"
         assert all(path.is_file() for path in (profile.tls.cert, profile.tls.key, profile.tls.ca))
     assert operator.tls.cert.name == "operator-dev-operator.crt"
+
+
+def test_a_push_process_beside_the_suite_lacks_nothing_but_the_url(
+    paths: SuitePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pki = DevPki(paths.pki)
+    session = {
+        "PATH": "/bin",
+        "QIM_TLS_CA_FILE": str(pki.services_ca),
+        "QIM_REDIS_ADDR": "redis://:it's$1@127.0.0.1:6379",
+        "QIM_INSTALLATION_ID": "dev-1",
+        "QIM_WRITER_ADDR": ADDRESSES["writer"],
+        "QIM_LISTEN": ADDRESSES["session"],
+        "QIM_TOKEN_KEY_FILE": "token.key",
+    }
+    for health in (20008, 20010):
+        write_push_environment(paths, pki, session, {"push.health": health, "push.metrics": 20009})
+    assert paths.push_environment.stat().st_mode & 0o777 == 0o600
+    assert paths.webhook_secret.stat().st_mode & 0o777 == 0o600
+
+    lines = paths.push_environment.read_text().splitlines()[1:]
+    values = dict(shlex.split(line)[0].split("=", 1) for line in lines)
+    assert not values.keys() & {"PATH", "QIM_LISTEN", "QIM_TOKEN_KEY_FILE"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    settings = PushWebhookSettings(webhook_url="https://push.example")
+    assert (settings.redis_addr, settings.installation_id) == (session["QIM_REDIS_ADDR"], "dev-1")
+    assert (settings.health_listen, settings.writer_addr) == ("127.0.0.1:20010", ADDRESSES["writer"])
+    assert settings.tls_cert_file.name == "session-push-0.crt"
+    assert len(parse_keys(settings.webhook_secret_file.read_bytes())[0]) == 32
 
 
 def test_a_section_is_written_only_for_services_that_run(paths: SuitePaths) -> None:

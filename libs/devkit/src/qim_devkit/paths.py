@@ -24,13 +24,23 @@ class SuitePaths:
 
     @property
     def token_key(self) -> Path:
-        """The key of page tokens (QIM_TOKEN_KEY_FILE), mode 0600."""
+        """The key of page and resume tokens (QIM_TOKEN_KEY_FILE), mode 0600."""
         return self.root / "token.key"
 
     @property
     def client_config(self) -> Path:
         """What `qim` and `qimctl` read: qim_client.config."""
         return self.root / "client.toml"
+
+    @property
+    def push_environment(self) -> Path:
+        """What `qim-push-webhook` needs to work beside the suite (docs/push.md), mode 0600."""
+        return self.root / "push.env"
+
+    @property
+    def webhook_secret(self) -> Path:
+        """The secret of that webhook (QIM_WEBHOOK_SECRET_FILE), mode 0600."""
+        return self.root / "webhook.secret"
 
     @property
     def state(self) -> Path:

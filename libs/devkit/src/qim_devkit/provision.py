@@ -1,7 +1,7 @@
-"""What a suite needs before its processes start: identities, bindings, the token key, and the clients' configuration.
+"""What a suite needs before its processes start: identities, bindings, keys, and the configuration of those beside it.
 
-The names in the certificates: services are `<service>-0`; the development gateway, operator and back end are
-`dev-gateway`, `dev-operator` and `dev-backend`, bound to the suite's tenants.
+The names in the certificates: services are `<service>-0`, the push process is `push-0`; the development gateway,
+operator and back end are `dev-gateway`, `dev-operator` and `dev-backend`, bound to the suite's tenants.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -24,6 +26,23 @@ from qim_devkit.pki import CertFiles, DevPki
 GATEWAY: Final = "dev-gateway"
 OPERATOR: Final = "dev-operator"
 BACKEND: Final = "dev-backend"
+
+PUSH_PORTS: Final = ("push.health", "push.metrics")
+"""The ports that are kept for a push process beside the suite."""
+
+_PUSH_TAKES_OVER: Final = frozenset(
+    {
+        "QIM_TLS_CA_FILE",
+        "QIM_REDIS_ADDR",
+        "QIM_MESSAGE_STORE_ADDRS",
+        "QIM_SESSION_REDIS_ADDRS",
+        "QIM_COMMIT_BUCKETS",
+        "QIM_INSTALLATION_ID",
+        "QIM_WRITER_ADDR",
+        "QIM_LOG_FORMAT",
+    }
+)
+"""What a push process and the session service have in common."""
 
 
 @dataclass(slots=True)
@@ -68,11 +87,47 @@ def write_bindings(paths: SuitePaths, tenants: Sequence[int]) -> None:
 
 
 def write_token_key(paths: SuitePaths) -> None:
-    """A random key of page tokens, once: tokens stay valid across restarts."""
-    if not paths.token_key.exists():
-        descriptor = os.open(paths.token_key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(32) + "\n")
+    """A random key of page and resume tokens, once: tokens stay valid across restarts."""
+    _write_key(paths.token_key)
+
+
+def write_push_environment(
+    paths: SuitePaths, pki: DevPki, session: Mapping[str, str], ports: Mapping[str, int]
+) -> None:
+    """The environment of a push process beside the suite, as shell lines; the webhook's URL is left to its user.
+
+    Args:
+        session: the environment of the session service, which has the same stores.
+        ports: of health and metrics, by the names of PUSH_PORTS.
+    """
+    _write_key(paths.webhook_secret)
+    files = pki.issue(Role.SESSION, "push-0")
+    health, metrics = (f"127.0.0.1:{ports[name]}" for name in PUSH_PORTS)
+    values = {
+        **{name: value for name, value in session.items() if name in _PUSH_TAKES_OVER},
+        "QIM_HEALTH_LISTEN": health,
+        "QIM_METRICS_LISTEN": metrics,
+        "QIM_TLS_CERT_FILE": str(files.cert),
+        "QIM_TLS_KEY_FILE": str(files.key),
+        "QIM_WEBHOOK_SECRET_FILE": str(paths.webhook_secret),
+    }
+    lines = ['# Written by `make up`, for a shell: docs/push.md, "Beside `make up`".']
+    lines += [f"{name}={shlex.quote(value)}" for name, value in sorted(values.items())]
+    temporary = paths.push_environment.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    _write_private(temporary, "\n".join(lines) + "\n")
+    temporary.replace(paths.push_environment)
+
+
+def _write_key(path: Path) -> None:
+    if not path.exists():
+        _write_private(path, secrets.token_hex(32) + "\n")
+
+
+def _write_private(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
 
 
 def write_client_config(paths: SuitePaths, pki: DevPki, addresses: Mapping[str, str], tenant: int) -> None:

@@ -23,10 +23,12 @@ from qim_devkit.provision import (
     BACKEND,
     GATEWAY,
     OPERATOR,
+    PUSH_PORTS,
     load_state,
     save_state,
     write_bindings,
     write_client_config,
+    write_push_environment,
     write_token_key,
 )
 from qim_devkit.valkey import ValkeyServer
@@ -164,12 +166,16 @@ class Suite:
         kinds = ("", ".health", ".metrics")
         names = [*self.valkey_names, *(f"{service}{kind}" for service in self.service_names for kind in kinds)]
         self._installation_id = state.installation_id
+        if self.session_names:
+            names += PUSH_PORTS
         self._ports = allocate(names, state.ports)
         state.ports |= self._ports
         save_state(self.paths, state)
         write_bindings(self.paths, self.tenants)
         write_token_key(self.paths)
         write_client_config(self.paths, self.pki, self.addresses, self.tenants[0])
+        if self.session_names:
+            write_push_environment(self.paths, self.pki, self.environment(SESSION), self._ports)
         self._valkeys = {
             name: ValkeyServer(self.paths.valkey(name), port=self._ports[name], tether=True)
             for name in self.valkey_names

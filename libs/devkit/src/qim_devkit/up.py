@@ -112,9 +112,10 @@ def commands() -> None:
 def up(
     directory: Annotated[Path, typer.Option(help="Where certificates, data and logs live.")] = Path(".qim"),
     valkeys: Annotated[int, typer.Option(min=1, max=16, help="How many embedded Valkey instances.")] = 2,
+    sessions: Annotated[int, typer.Option(min=1, max=16, help="How many replicas of the session service.")] = 1,
 ) -> None:
     """Run the suite in the foreground; Ctrl-C stops it, and its data stays."""
-    suite = Suite(directory, valkeys=valkeys)
+    suite = Suite(directory, valkeys=valkeys, sessions=sessions)
     try:
         with exclusive(suite.paths):
             asyncio.run(run(suite))

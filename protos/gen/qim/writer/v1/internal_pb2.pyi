@@ -304,8 +304,8 @@ class DeliveredPageResponse(_message.Message):
     more: _builtins.bool
     generation: _builtins.int
     waiting: _builtins.int
-    """How many seqs of the person's stays lie after `after_seq`, at least as many
-    as were delivered.
+    """How many ordinary messages were delivered after `after_seq`, also those
+    that are withheld; membership events do not count.
     """
     newest_delivered_seq: _builtins.int
     """The newest seq delivered to the person; 0: none."""
