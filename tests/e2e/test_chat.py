@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import pty
+import signal
 import sys
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from tests.support.chat_pty import in_terminal
 from tests.support.valkey import require_valkey
 
 from qim_client import GatewayClient
@@ -187,37 +187,38 @@ async def test_a_restart_of_the_session_service_loses_nothing(suite: Suite, ther
         await ana.shows("and now")
 
 
-async def test_the_command_itself_runs_in_a_terminal_until_quit(suite: Suite, there: Town) -> None:
-    await there.create("skaters", "ana")
-    await there.say("ana", "skaters", "Is the ice thick enough?")
-    near, far = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "qim_devkit.cli", "--as", "ana", "chat", "skaters"),
-        env={**os.environ, "QIM_CONFIG": str(suite.paths.client_config), "TERM": "xterm-256color"},
-        stdin=far,
-        stdout=far,
-        stderr=far,
-    )
-    os.close(far)
-    seen = bytearray()
-    news = asyncio.Event()
+@pytest.mark.parametrize("size", [(80, 24), (60, 15)])
+async def test_the_command_itself_runs_in_a_terminal_until_quit(
+    suite: Suite, there: Town, size: tuple[int, int]
+) -> None:
+    group = f"skaters-{size[1]}"
+    await there.create(group, "ana", "ben")
+    for number in range(1, 41):
+        await there.say("ben", group, f"round-{number}.")
+    async with in_terminal(
+        *(sys.executable, "-m", "qim_devkit.cli", "--as", "ana", "chat", group),
+        environment={"QIM_CONFIG": str(suite.paths.client_config)},
+        size=size,
+    ) as terminal:
+        await terminal.until(b"round-40.")
+        terminal.type(b"/help\r")
+        await terminal.until(b"any other key closes")
+        terminal.seen.clear()
+        terminal.type(b"xy")
+        await terminal.until(b"round-40.")
+        terminal.type(b"\r/quit\r")
+        assert await terminal.status() == 0
+        assert b"round-1." not in terminal.seen
 
-    def read() -> None:
-        with contextlib.suppress(OSError):  # the other side has closed
-            seen.extend(os.read(near, 65_536))
-        news.set()
 
-    asyncio.get_running_loop().add_reader(near, read)
-    try:
-        async with asyncio.timeout(30):
-            while b"thick enough?" not in seen:
-                news.clear()
-                await news.wait()
-            os.write(near, b"/quit\r")
-            assert await process.wait() == 0
-    finally:
-        asyncio.get_running_loop().remove_reader(near)
-        os.close(near)
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+async def test_the_command_passes_on_how_the_chat_ended(suite: Suite, there: Town) -> None:
+    await there.create("gliders", "ana")
+    await there.say("ana", "gliders", "Is there any wind?")
+    async with in_terminal(
+        *(sys.executable, "-m", "qim_devkit.cli", "--as", "ana", "chat", "gliders"),
+        environment={"QIM_CONFIG": str(suite.paths.client_config)},
+    ) as terminal:
+        await terminal.until(b"any wind?")
+        terminal.process.terminate()
+        assert await terminal.status() == 128 + signal.SIGTERM
+        assert b"\x1b[?1049l" in terminal.seen

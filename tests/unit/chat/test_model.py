@@ -217,7 +217,14 @@ def test_what_others_wrote_beyond_the_cursor_has_to_be_marked(
     messages: tuple[Message, ...], read_seq: int, seq: int
 ) -> None:
     state = model.opened(model.with_entries(LISTED, [entry(head=2, read_seq=read_seq)]), HIKERS)
-    assert model.with_history(state, HIKERS, sees(1, 2), page(*messages, head=2)).to_mark() == seq
+    assert model.with_history(state, HIKERS, sees(1, 2), page(*messages, head=2)).to_mark(None) == seq
+
+
+@pytest.mark.parametrize(("seen_to", "seq"), [(0, 0), (1, 1), (2, 1), (3, 3), (None, 3)])
+def test_only_what_was_in_sight_has_to_be_marked(seen_to: int | None, seq: int) -> None:
+    messages = (message(1), message(2, sender=ANA), message(3))
+    state = model.opened(model.with_entries(LISTED, [entry(head=3)]), HIKERS)
+    assert model.with_history(state, HIKERS, sees(1, 3), page(*messages, head=3)).to_mark(seen_to) == seq
 
 
 def test_a_read_mark_never_goes_back() -> None:
@@ -237,7 +244,7 @@ def test_an_own_message_stands_where_it_was_committed_before_it_is_delivered() -
     assert state.pending == (mine,)
     sent = model.with_sent(state, mine, Sent(HIKERS, 3, 3000, 1, 1))
     assert (sent.pending, shown(sent)) == ((), [1, 2, 3])
-    assert sent.to_mark() == 2
+    assert sent.to_mark(None) == 2
 
 
 def test_an_own_message_that_is_delivered_first_is_no_longer_pending() -> None:

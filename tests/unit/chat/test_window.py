@@ -26,12 +26,14 @@ from tests.support.chat_feed import (
     withheld,
 )
 from tests.unit.chat.conftest import chatting
+from textual import events
 
 from qim_client import MemberState, ReadMarked, ResyncRequired, StatesChanged
 from qim_common.errors import BackendUnavailable, GroupFrozen, OwnerCannotLeave, PermissionDenied, RemoteError
 from qim_common.ids import MembershipOp
 from qim_devkit.chat.feed import Link
-from qim_devkit.chat.widgets import ConversationList, HelpPage
+from qim_devkit.chat.help_page import HelpPage
+from qim_devkit.chat.widgets import ConversationList
 
 
 async def test_the_list_and_the_open_conversation_are_shown_and_marked_read(feed: FakeFeed) -> None:
@@ -258,6 +260,17 @@ async def test_an_unknown_command_is_kept_for_mending(feed: FakeFeed) -> None:
         await window.type("/dance")
         assert window.prompt.value == "/dance"
         await window.until(lambda: "/dance is no command" in window.status)
+
+
+async def test_lines_that_are_typed_at_once_are_sent_one_by_one(feed: FakeFeed) -> None:
+    feed.has(entry(head=1), message(1))
+    async with chatting(feed) as window:
+        await window.until(lambda: window.app.state.may_send())
+        for key in ["o", "n", "e", "enter", "t", "w", "o", "enter"]:
+            window.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await window.until(lambda: len(feed.called("send")) == 2)
+        assert [item.body for item in feed.called("send")] == [b"one", b"two"]
+        assert window.prompt.value == ""
 
 
 async def test_help_is_a_page_that_any_key_closes_and_quit_ends_the_chat(feed: FakeFeed) -> None:

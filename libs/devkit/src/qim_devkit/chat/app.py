@@ -8,20 +8,22 @@ from textual import events, on, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.theme import Theme
 from textual.widgets import Static
 
 from qim_client import Conversation, MemberState
-from qim_client.presentation import listed
+from qim_client.presentation import listed, printable
 from qim_client.words import seqs
 from qim_common.ids import ConversationId, UserId
 from qim_devkit.chat.commands import Command, Text, Unknown, parse
 from qim_devkit.chat.controller import Controller
 from qim_devkit.chat.feed import Feed
+from qim_devkit.chat.help_page import HelpPage
 from qim_devkit.chat.lines import closed_words, lines
 from qim_devkit.chat.model import ChatState
 from qim_devkit.chat.names import Names
-from qim_devkit.chat.widgets import ConversationList, HelpPage, Prompt, Transcript
+from qim_devkit.chat.widgets import ConversationList, Prompt, Transcript
 
 THEME: Final = Theme(
     name="qim",
@@ -54,18 +56,22 @@ class ChatApp(App[None]):
     #right { width: 1fr; }
     #transcript { height: 1fr; border: round $panel; overflow-x: hidden; }
     #conversations, #transcript { border-title-color: $primary; border-subtitle-color: $foreground 60%;
-      scrollbar-size-vertical: 1; scrollbar-color: $panel; scrollbar-background: $background; }
+      overflow-y: scroll; scrollbar-size-vertical: 1; scrollbar-color: $panel; scrollbar-background: $background; }
     #prompt { height: 3; border: round $primary; }
     #prompt.-closed { border: round $warning 60%; }
     #status { height: 1; padding: 0 1; color: $foreground 70%;
       text-wrap: nowrap; text-overflow: ellipsis; }
     #status.-trouble { color: $error; }
     Screen.-narrow #panes { layout: vertical; }
-    Screen.-narrow #conversations { width: 1fr; height: 8; }
+    Screen.-narrow #conversations { width: 1fr; height: 37%; min-height: 4; max-height: 14; }
+    Screen.-narrow.-low #conversations { display: none; }
     HelpPage { align: center middle; background: $background 60%; }
-    #help { width: auto; max-width: 96%; height: auto; border: round $primary; padding: 1 2 0 2; }
+    #help { width: 92; max-width: 100%; height: auto; max-height: 100%; border: round $primary; padding: 0 2;
+      scrollbar-size-vertical: 1; scrollbar-color: $panel; scrollbar-background: $background; }
+    #help Static { width: 100%; }
     """
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-wide")]  # noqa: RUF012  textual reads it so
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (14, "-high")]  # noqa: RUF012  textual reads it so
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "step(-1)", priority=True, show=False),
@@ -90,6 +96,8 @@ class ChatApp(App[None]):
         self._start = start
         self._times = times
         self._redraw = False
+        self._focused = True
+        self._reads_help = False
         self._drawn: ChatState | None = None
 
     @property
@@ -110,7 +118,7 @@ class ChatApp(App[None]):
         """Begin."""
         self.register_theme(THEME)
         self.theme = THEME.name
-        self.query_one("#conversations").border_title = self._names.person(self.state.me)
+        self.query_one("#conversations").border_title = Content(self._names.person(self.state.me))
         self.query_one(Prompt).focus()
         if self._start is not None:
             self.controller.open(*self._start)
@@ -143,13 +151,18 @@ class ChatApp(App[None]):
             before is None or before.view is None or not before.is_open(view.conversation) or not before.view.loaded
         )
         transcript.show(lines(state, self._names.person), follow=moved)
-        transcript.border_title = self._names.conversation(view.conversation) if view else ""
+        # Content, not str: a name is no markup.
+        transcript.border_title = Content(self._names.conversation(view.conversation) if view else "")
         transcript.border_subtitle = _rights(state, state.open_entry)
         self.query_one(Prompt).close(closed_words(state, self._names.person))
         status = self.query_one("#status", Static)
         status.set_class(bool(state.trouble), "-trouble")
         light = "● live" if state.live else "○ connecting" if not state.trouble else "○ reconnecting"
         status.update("  ".join(part for part in (light, state.status or state.trouble) if part))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """See textual: the help page has the arrows to itself."""
+        return not (self._reads_help and action in ("step", "page"))
 
     def action_step(self, places: int) -> None:
         """Another conversation."""
@@ -160,8 +173,16 @@ class ChatApp(App[None]):
         self.query_one(Transcript).page(direction)
 
     def action_help(self) -> None:
-        """The help page."""
-        self.push_screen(HelpPage())
+        """The help page. Behind it nothing is in sight."""
+        if not self._reads_help:
+            self._attend(reads_help=True)
+            self.push_screen(HelpPage(), lambda _: self._attend(reads_help=False))
+
+    @on(Transcript.Looked)
+    def _looked(self, message: Transcript.Looked) -> None:
+        view = self._drawn.view if self._drawn else None
+        if view is not None:
+            self.controller.saw(view.conversation, message.transcript.seen_to())
 
     @on(Transcript.TopReached)
     @work(exclusive=True, group="older")
@@ -178,8 +199,9 @@ class ChatApp(App[None]):
             case Text(text):
                 self._send(text)
             case Unknown(word):
-                self.controller.tell(f"/{word} is no command: /help lists them, //{word} sends it")
-                return
+                shown = printable(word)
+                self.controller.tell(f"/{shown} is no command: /help lists them, //{shown} sends it")
+                self._give_back(message.value)
             case Command.QUIT:
                 self.exit()
             case Command.HELP:
@@ -189,13 +211,19 @@ class ChatApp(App[None]):
             case Command() as command:
                 self._perform(command)
             case None:
-                return
-        message.input.value = ""
+                pass
 
     @work
     async def _send(self, text: str) -> None:
+        transcript = self.query_one(Transcript)
+        transcript.show(transcript.lines, follow=True)
+        if not await self.controller.send(text) and self.state.may_send():
+            self._give_back(text)
+
+    def _give_back(self, text: str) -> None:
+        """What was typed, for mending, unless something else has been typed since."""
         prompt = self.query_one(Prompt)
-        if not await self.controller.send(text) and not prompt.value and self.state.may_send():
+        if not prompt.value:
             prompt.value = text
             prompt.cursor_position = len(text)
 
@@ -205,11 +233,16 @@ class ChatApp(App[None]):
 
     def on_app_blur(self, _: events.AppBlur) -> None:
         """Nobody looks: nothing is marked read."""
-        self.controller.set_present(False)
+        self._attend(focused=False)
 
     def on_app_focus(self, _: events.AppFocus) -> None:
         """Somebody looks again."""
-        self.controller.set_present(True)
+        self._attend(focused=True)
+
+    def _attend(self, *, focused: bool | None = None, reads_help: bool | None = None) -> None:
+        self._focused = self._focused if focused is None else focused
+        self._reads_help = self._reads_help if reads_help is None else reads_help
+        self.controller.set_present(self._focused and not self._reads_help)
 
 
 def _rights(state: ChatState, entry: Conversation | None) -> str:

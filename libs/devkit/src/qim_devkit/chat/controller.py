@@ -46,6 +46,7 @@ class Controller:
         self._changed = changed
         self._name_of = name_of
         self._present = True
+        self._seen_to: int | None = 0
         self._wake = asyncio.Event()
         self._wake.set()
         self._stale = Need.LIST
@@ -66,8 +67,17 @@ class Controller:
         self._present = present
         self._wake.set()
 
+    def saw(self, conversation: ConversationId, seen_to: int | None) -> None:
+        """Up to which seq the conversation is in sight; None: the newest always is. So far it is marked read."""
+        if not self.state.is_open(conversation) or self._seen_to == seen_to:
+            return
+        self._seen_to = seen_to
+        if self.state.to_mark(seen_to):
+            self._wake.set()
+
     def open(self, conversation: ConversationId, peer: UserId | None = None) -> None:
         """Show another conversation; `peer` where it may not exist yet."""
+        self._seen_to = 0
         self._set(model.opened(self.state, conversation, peer))
         self._note(conversation, Need.VIEW | Need.ENTRY)
 
@@ -269,7 +279,7 @@ class Controller:
             self._set(model.with_entries(self.state, [entry]))
 
     async def _mark(self) -> None:
-        view, seq = self.state.view, self.state.to_mark()
+        view, seq = self.state.view, self.state.to_mark(self._seen_to)
         if view is None or not seq or not self._present or self._marked == (view.conversation, seq):
             return
         with contextlib.suppress(PermissionDenied):

@@ -9,6 +9,7 @@ from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from qim_client import Conversation, MemberState
@@ -98,12 +99,14 @@ def preview(entry: Conversation, names: Names) -> str:
     return f"{names.person(message.sender)}: {body_text(message.body)}"
 
 
-def help_text(commands: Sequence[tuple[str, str]]) -> Text:
+def help_table(commands: Sequence[tuple[str, str]]) -> Table:
     """A table of words and what they do."""
-    text = Text()
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="bold #7aa2f7")
+    table.add_column()
     for word, meaning in commands:
-        text.append(f"{word:<12}", style="bold #7aa2f7").append(f"{meaning}\n")
-    return text
+        table.add_row(Text(word), Text(meaning))
+    return table
 
 
 def _rule(words: str, width: int, style: str) -> list[Text]:

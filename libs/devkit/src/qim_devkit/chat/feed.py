@@ -28,8 +28,8 @@ from qim_client import (
     Subscription,
     VisibleRange,
 )
+from qim_client.attachment import Attachment
 from qim_client.live_events import Attached, Detached, Resumed
-from qim_client.subscribing import Attachment
 from qim_common.errors import QimError, Reason, RemoteError
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId

@@ -135,8 +135,11 @@ class ChatState:
             return False
         return entry.state is MemberState.MEMBER if entry else self.view.peer is not None
 
-    def to_mark(self) -> int:
-        """Up to which seq what is shown has still to be marked read; 0: nothing of others is beyond the cursor."""
+    def to_mark(self, seen_to: int | None) -> int:
+        """Up to which seq the open conversation has still to be marked read; 0: nothing of others is beyond the cursor.
+
+        `seen_to`: up to where it was in sight; None: all that is here.
+        """
         entry = self.open_entry
         if self.view is None or entry is None:
             return 0
@@ -144,7 +147,10 @@ class ChatState:
             (
                 message.seq
                 for message in self.view.messages.values()
-                if message.type is RecordType.ORDINARY and message.sender != self.me and message.seq > entry.read_seq
+                if message.type is RecordType.ORDINARY
+                and message.sender != self.me
+                and message.seq > entry.read_seq
+                and (seen_to is None or message.seq <= seen_to)
             ),
             default=0,
         )

@@ -42,6 +42,11 @@ class Window:
         return self.app.query_one(Transcript).text()
 
     @property
+    def visible(self) -> str:
+        """What of it is in sight."""
+        return self.app.query_one(Transcript).visible_text()
+
+    @property
     def conversations(self) -> str:
         """The list as text."""
         return self.app.query_one(ConversationList).text()
