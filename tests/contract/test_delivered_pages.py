@@ -74,11 +74,23 @@ async def test_a_page_tells_how_much_waits_and_the_newest_seq_that_was_delivered
         page = await reader.page(TENANT, person, group, after, 1)
         return page.waiting, page.newest
 
-    # 1-4 and 10-13 lie in Ben's stays; the event 13 concerns user 9 alone.
+    # Ordinary are 1-3 and 11-12; 4, 10 and 13 are Ben's leave and return, and the join of user 9.
     assert [await told(BEN, after) for after in (0, 3, 4, 7, 10, 12, 13, 2**64 - 1)] == [
-        *((8, 12), (5, 12), (4, 12), (4, 12), (3, 12), (1, 12), (0, 12), (0, 12)),
+        *((5, 12), (2, 12), (2, 12), (2, 12), (2, 12), (0, 12), (0, 12), (0, 12)),
     ]
-    assert await told(user(9), 0) == (1, 13)
+    assert await told(user(9), 0) == (0, 13)
     assert await told(user(10), 0) == (0, 0), "never was a member"
     await chat.leave(BEN, group)
-    assert await told(BEN, 0) == (9, 14)
+    assert await told(BEN, 0) == (5, 14)
+
+
+async def test_what_waits_are_messages_and_not_the_comings_and_goings_of_others(chat: Chat) -> None:
+    group = await chat.create(ANA, BEN, broadcast_max_members=1)
+    reader = DeliveredPages(chat.stores.membership, chat.stores.messages)
+    for number in range(9):
+        await chat.add(group, user(100 + number))
+    assert (await reader.page(TENANT, BEN, group, 0, 1)).waiting == 0
+    seq = (await chat.send_many(3, ANA, group))[0].seq
+    page = await reader.page(TENANT, BEN, group, 0, 1)
+    assert (page.waiting, page.newest) == (3, 12)
+    assert (await reader.page(TENANT, BEN, group, seq, 1)).waiting == 2

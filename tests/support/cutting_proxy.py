@@ -1,4 +1,4 @@
-"""A TCP proxy between a client and a server that can keep the answers to itself, and cut the connections."""
+"""A TCP proxy between a client and a server that can keep answers to itself, hold requests, and cut the connections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 
 class CuttingProxy:
     """Forwards bytes in both directions. While `swallows`, what the server sends is read and dropped, as if the network
-    had lost it: the request has gone through and its answer never comes."""
+    had lost it: the request has gone through and its answer never comes. After `hold` what the client sends waits until
+    `release`, and goes through then."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -19,6 +20,9 @@ class CuttingProxy:
         self._connections: set[asyncio.Task[None]] = set()
         self.swallows = False
         self.swallowed = 0
+        self.held = 0
+        self._flows = asyncio.Event()
+        self._flows.set()
 
     @property
     def address(self) -> str:
@@ -29,6 +33,15 @@ class CuttingProxy:
     async def start(self) -> None:
         """Listen on a free port of loopback."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+
+    def hold(self) -> None:
+        """Keep what the client sends from now on; how many bytes that is, is counted in `held`."""
+        self.held = 0
+        self._flows.clear()
+
+    def release(self) -> None:
+        """Forward what was held, and what follows."""
+        self._flows.set()
 
     async def cut(self) -> None:
         """Drop all connections now; new ones are forwarded whole again."""
@@ -66,6 +79,9 @@ class CuttingProxy:
             if answers and self.swallows:
                 self.swallowed += len(data)
                 continue
+            if not answers and not self._flows.is_set():
+                self.held += len(data)
+                await self._flows.wait()
             writer.write(data)
             await writer.drain()
         with contextlib.suppress(OSError):

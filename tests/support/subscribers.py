@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from qim_client import GatewayClient, MailboxEntry, Subscription
+from qim_client.attachment import Attachment
 from qim_client.live_events import Attached, Delivered, Detached, LiveEvent, ResyncRequired
-from qim_client.subscribing import Attachment
 from qim_common.errors import QimError
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId

@@ -55,6 +55,19 @@ async def sink_to(receiver: WebhookReceiver, directory: Path, **options: Any) ->
     await sink.aclose()
 
 
+async def test_cookies_of_the_receiver_are_not_kept(receiver: WebhookReceiver, tmp_path: Path) -> None:
+    cookies = [("set-cookie", f"{name}={'v' * 1000}; Path=/; Domain=127.0.0.1") for name in ("first", "second")]
+    plain = [("set-cookie", "third=1"), ("set-cookie2", "fourth=1; Version=1")]
+    receiver.answers[HIKERS].extend([Answer(200, (*cookies, *plain)), Answer(503, (*cookies, *plain))])
+    async with sink_to(receiver, tmp_path) as sink:
+        await sink.deliver(notifications())
+        with pytest.raises(SinkUnavailable):
+            await sink.deliver(notifications())
+        await sink.deliver(notifications())
+    assert len(receiver.requests) == 3
+    assert not any(name.startswith("cookie") for request in receiver.requests for name in request.headers)
+
+
 async def test_no_request_is_made_before_the_pause_that_was_asked_for_is_over(
     receiver: WebhookReceiver, tmp_path: Path
 ) -> None:

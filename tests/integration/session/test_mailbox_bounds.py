@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from tests.integration.session.running import Service, lists_all, running, seqs, until
+from tests.integration.session.running import ADD, Service, lists_all, running, seqs, until
 
-from qim_client.values import DeviceCursor
+from qim_client.values import DeviceCursor, GroupSettings
 from qim_common.errors import ResyncRequired
 from qim_common.ids import ConversationId
 
@@ -51,6 +51,17 @@ async def test_more_than_a_mailbox_keeps_is_told_and_healed_by_its_newest_seq(fe
     assert (healing.conversation, healing.seq) == (group, KEPT + 1)
     await ana.send_to(group, b"after")
     assert seqs((await ben.pull_mailbox(ack=[healing])).entries) == [KEPT + 2]
+
+
+async def test_the_comings_and_goings_of_others_fill_no_mailbox(few: Service) -> None:
+    ana, ben = few.person(), few.person()
+    settings = GroupSettings(broadcast_max_members=1)
+    group = (await ana.create_group([ben.actor.user], settings=settings)).group
+    for _ in range(KEPT + 1):
+        await few.change(ADD, group, [few.person().actor.user])
+    sent = await ana.send_to(group, b"all that was delivered")
+    await lists_all(ben, {group})
+    assert seqs((await ben.pull_mailbox()).entries) == [sent.seq]
 
 
 async def test_what_comes_before_a_conversation_to_be_resynchronised_is_given_first(few: Service) -> None:

@@ -208,7 +208,8 @@ async def test_at_its_maximum_age_a_stream_sends_every_token_and_ends_with_ok(sh
             while (response := await frames.read()) is not None:
                 events += list(response.events)
         assert [event.WhichOneof("event") for event in events] == ["detached"]
-        assert (events[0].detached.status.code, bool(events[0].detached.resume_token)) == (0, True)
+        detached = events[0].detached
+        assert (detached.status.code, bool(detached.resume_token), detached.stream_ends) == (0, True, True)
         async with LiveReader(gateway) as reader:
             attachment = await reader.attach(ben.actor)
             while len(reader.of(attachment, Attached)) < 3:

@@ -40,28 +40,8 @@ async def end_of(frames: LiveFrames) -> None:
 MALFORMED: dict[str, tuple[Callable[[], session_pb2.SubscribeRequest], type[QimError], str]] = {
     "number 0": (lambda: Request(attach=[attach(0)]), InvalidArgument, "attach[0].attachment"),
     "a number twice": (lambda: Request(attach=[attach(), attach()]), InvalidArgument, "attach[1].attachment"),
-    "a short conversation": (
-        lambda: Request(acknowledge=[acknowledge(b"short")]),
-        InvalidArgument,
-        "acknowledge[0].cursors[0].conversation_id",
-    ),
-    "no conversation": (
-        lambda: Request(acknowledge=[acknowledge(bytes(16))]),
-        InvalidArgument,
-        "acknowledge[0].cursors[0].conversation_id",
-    ),
-    "a seq that is none": (
-        lambda: Request(acknowledge=[acknowledge(seq=2**53)]),
-        InvalidArgument,
-        "acknowledge[0].cursors[0].seq",
-    ),
     "too many attaches": (lambda: Request(attach=[attach(n) for n in range(1, 1002)]), TooManyItems, "attach"),
     "too many acknowledgements": (lambda: Request(acknowledge=[acknowledge()] * 1001), TooManyItems, "acknowledge"),
-    "too many cursors": (
-        lambda: Request(acknowledge=[acknowledge(count=1001)]),
-        TooManyItems,
-        "acknowledge[0].cursors",
-    ),
     "too many detaches": (lambda: Request(detach=[Request.Detach(attachment=1)] * 1001), TooManyItems, "detach"),
 }
 
@@ -112,6 +92,56 @@ async def test_a_faulty_actor_ends_its_attachment_and_no_other(gateway: GatewayC
                     assert event.detached.resume_token == ""
     frames.cancel()
     assert found == {1: "detached", 2: "attached"}
+
+
+CURSORS: dict[str, tuple[dict[str, Any], str]] = {
+    "a short conversation": ({"conversation": b"short"}, "cursors[0].conversation_id"),
+    "no conversation": ({"conversation": bytes(16)}, "cursors[0].conversation_id"),
+    "a seq that is none": ({"seq": 2**53}, "cursors[0].seq"),
+    "too many cursors": ({"count": 1001}, "cursors"),
+}
+
+
+@pytest.mark.parametrize("case", CURSORS)
+async def test_malformed_cursors_end_their_attachment_and_no_other(
+    gateway: GatewayClient, person: Person, case: str
+) -> None:
+    fields, field = CURSORS[case]
+    ana, ben = person(), person()
+    group = (await ana.create_group([ben.actor.user])).group
+    frames = gateway.open_live_frames()
+    attaches = [Request.Attach(attachment=n, actor=one.actor.to_message()) for n, one in enumerate((ana, ben), 1)]
+    await frames.write(Request(attach=attaches))
+    came: list[tuple[int, session_pb2.SubscribeEvent]] = []
+
+    async def until(number: int, kind: str) -> session_pb2.SubscribeEvent:
+        async with asyncio.timeout(BOUND_SECONDS):
+            while True:
+                for attachment, event in came:
+                    if (attachment, event.WhichOneof("event")) == (number, kind):
+                        return event
+                response = await frames.read()
+                assert response is not None
+                came.extend((attachment, event) for event in response.events for attachment in event.attachments)
+
+    await until(1, "attached")
+    await until(2, "attached")
+    none = acknowledge()
+    none.attachment = 9
+    await frames.write(Request(acknowledge=[none, acknowledge(**fields)]))
+    detached = (await until(1, "detached")).detached
+    refused = from_status(detached.status)
+    assert (refused.reason, [violation.field for violation in refused.violations]) == (
+        Reason.INVALID_ARGUMENT,
+        [f"acknowledge[1].{field}"],
+    )
+    assert detached.resume_token
+    came.clear()
+    await frames.write(Request(acknowledge=[acknowledge(**fields)]))  # of one that has ended: ignored
+    await ana.send_to(group, b"on it goes")
+    assert (await until(2, "delivered")).delivered.conversation_id == group
+    assert all(number == 2 for number, _ in came)
+    frames.cancel()
 
 
 async def test_what_is_said_about_attachments_that_ended_is_ignored(gateway: GatewayClient) -> None:

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from qim_client.answers import MembershipResult
-from qim_client.presentation import as_json, body_text, explain, hoist_options, listed, printable
+from qim_client.presentation import as_json, body_text, explain, hoist_options, json_text, listed, printable
 from qim_client.values import Message
 from qim_common.enums import MemberState
 from qim_common.errors import BackendUnavailable, InvalidArgument, RemoteError
@@ -41,6 +41,30 @@ def test_a_body_is_given_whole_and_as_text_where_it_is_text(body: bytes, text: s
     document = as_json(message)
     assert (document["text"], document["body_base64"], document["type"]) == (text, encoded, "ordinary")
     assert json.loads(json.dumps(document)) == document
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("\x9b31mred\x9d0;title\x9c", id="C1 controls"),
+        pytest.param("\x1b[31mred\x00\x7f", id="C0 controls and delete"),
+        pytest.param("\u202egpj.exe\u2066\u200b\ufeff", id="bidirectional and format characters"),
+        pytest.param("\u2028\u2029\x85", id="line separators"),
+        pytest.param("\U000e0041\U0010ffff", id="beyond the first plane"),
+        pytest.param("\ud800", id="half a surrogate pair"),
+        pytest.param('na\u00efve "\\" \u6f22 \U0001f642', id="nothing of the kind"),
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_cannot_steer_the_terminal_and_says_the_same(text: str, indent: int | None) -> None:
+    document = {"text": text, text: [text]}
+    shown = json_text(document, indent=indent)
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert json.loads(shown) == document
+
+
+def test_json_keeps_text_that_can_be_read() -> None:
+    assert json_text({"text": "na\u00efve \u6f22"}) == '{"text": "na\u00efve \u6f22"}'
 
 
 def test_lists_and_enums_inside_a_mapping() -> None:

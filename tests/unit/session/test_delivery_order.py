@@ -123,3 +123,18 @@ def test_after_the_end_nothing_is_sent() -> None:
     assert not order.go_live()
     order.fall_behind()
     assert order.phase is Phase.ENDED
+
+
+def test_a_conversation_is_whole_when_it_was_read_to_its_end() -> None:
+    order = DeliveryOrder()
+    order.begin(A)
+    order.progress(A, Cursor(1, 3))
+    order.finish(A, complete=False)
+    assert not order.is_whole(A)
+    read_to(order, A, 5)
+    assert (order.is_whole(A), order.is_whole(B)) == (True, False)
+    order.take_risen()
+    assert order.go_live()
+    assert order.is_whole(B)
+    order.fall_behind()
+    assert not order.is_whole(A)

@@ -42,7 +42,7 @@ def page(
         pytest.param(page(waiting=10), id="as many as it keeps"),
         pytest.param(page(first_time_ms=NOW - 30 * DAY_MS), id="as old as it keeps"),
         pytest.param(page(first_time_ms=0, entries=(Withheld(1, 9),)), id="only withheld entries, which have no time"),
-        pytest.param(page(waiting=11, entries=()), id="nothing was delivered in a long stretch"),
+        pytest.param(page(waiting=11, entries=()), id="a page that ended before the first of them"),
     ],
 )
 async def test_what_a_mailbox_keeps_is_given(kept: DeliveredPage) -> None:
@@ -102,6 +102,18 @@ async def test_an_acknowledgement_of_another_generation_moves_nothing() -> None:
     assert room.people.cursors == {}
 
 
+async def test_where_those_of_another_generation_hold_up_no_other_one_all_of_them_are_named() -> None:
+    room = Room()
+    for number in (1, 2, 3):
+        room.owner.known[group(number)] = state(group(number), newest_delivered_seq=6)
+    acknowledged = [Acknowledgement(group(number), Cursor(number % 2, 5)) for number in (1, 2, 3)]
+    acknowledged.append(Acknowledgement(group(4), Cursor(9, 9)))
+    acknowledged[2] = Acknowledgement(group(3), Cursor(2, 1))
+    stale = await room.mailbox.acknowledge_current(ANA, acknowledged)
+    assert stale == [Acknowledgement(group(number), Cursor(1, 6)) for number in (2, 3)]
+    assert (room.people.cursors, room.owner.calls) == ({group(1): Cursor(1, 5)}, [4])
+
+
 async def test_foreign_acknowledgements_are_ignored_and_counted() -> None:
     room = Room()
     await room.mailbox.acknowledge(ANA, [Acknowledgement(group(9), Cursor(1, 5))])
@@ -113,3 +125,5 @@ async def test_more_than_a_thousand_acknowledgements_are_refused() -> None:
     room = Room()
     with pytest.raises(TooManyItems):
         await room.mailbox.acknowledge(ANA, [Acknowledgement(group(1), Cursor(1, 5))] * 1001)
+    with pytest.raises(TooManyItems):
+        await room.mailbox.acknowledge_current(ANA, [Acknowledgement(group(1), Cursor(1, 5))] * 1001)

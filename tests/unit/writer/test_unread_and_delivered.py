@@ -12,7 +12,6 @@ from qim_writer.domain.visible import (
     newest_delivered,
     ordinary_spans,
     unread_span,
-    waiting_after,
 )
 
 
@@ -74,28 +73,6 @@ def test_delivered_is_what_came_during_the_stays_and_the_leavers_own_event(
 
 def test_delivery_is_not_undone_by_a_floor() -> None:
     assert list(delivered_spans(person(stay(0)), Line(9, floor=9))) == [(1, 9)]
-
-
-@pytest.mark.parametrize(
-    ("who", "head", "after", "waiting"),
-    [
-        (person(stay(0)), 0, 0, 0),
-        (person(stay(0)), 9, 0, 9),
-        (person(stay(0)), 9, 4, 5),
-        (person(stay(0)), 9, 9, 0),
-        (person(stay(0)), 9, 2**64 - 1, 0),
-        (person(stay(36)), 40, 0, 4),
-        (person(stay(36)), 40, 20, 4),
-        (person(stay(0, 16), stay(79)), 85, 0, 22),
-        (person(stay(0, 16), stay(79)), 85, 10, 12),
-        (person(stay(0, 16), stay(79)), 85, 16, 6),
-        (person(stay(0, 16), stay(79)), 85, 40, 6),
-        (person(stay(0, 16), stay(79)), 85, 80, 5),
-        (person(stay(0, 5, revoked=True)), 9, 3, 2),
-    ],
-)
-def test_what_waits_are_the_seqs_of_the_stays_after_a_seq(who: Person, head: int, after: int, waiting: int) -> None:
-    assert waiting_after(who, Line(head), after) == waiting
 
 
 @pytest.mark.parametrize(

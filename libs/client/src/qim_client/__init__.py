@@ -27,6 +27,7 @@ from qim_client.answers import (
     TimelinePage,
     VisibleRange,
 )
+from qim_client.attachment import Attachment
 from qim_client.config import ClientConfig, ClientConfigError, GatewayProfile, OperatorProfile, TlsFiles
 from qim_client.frames import FrameStream, LiveFrames
 from qim_client.gateway import GatewayClient, actor
@@ -45,7 +46,7 @@ from qim_client.live_events import (
 from qim_client.operators import OperatorClient
 from qim_client.retry import RetryPolicy
 from qim_client.sending import SendStream
-from qim_client.subscribing import Attachment, Subscription
+from qim_client.subscribing import Subscription
 from qim_client.values import (
     DeviceCursor,
     Direction,

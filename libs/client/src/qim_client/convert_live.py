@@ -12,7 +12,7 @@ from qim_common.errors import from_status
 from qim_common.ids import ConversationId
 
 if TYPE_CHECKING:
-    from qim_client.subscribing import Attachment
+    from qim_client.attachment import Attachment
 
 ForAttachment = Callable[["Attachment"], live_events.LiveEvent]
 

@@ -14,7 +14,7 @@ from qim_common.errors import QimError
 from qim_common.ids import ConversationId
 
 if TYPE_CHECKING:
-    from qim_client.subscribing import Attachment
+    from qim_client.attachment import Attachment
 
 
 @dataclass(frozen=True, slots=True)

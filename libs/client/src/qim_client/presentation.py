@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum, StrEnum
 from typing import Any, Final
@@ -87,6 +88,17 @@ def as_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: as_json(item) for key, item in value.items()}
     return value
+
+
+def json_text(document: Any, *, indent: int | None = None) -> str:
+    """`document`, as of `as_json`, as JSON that cannot steer a terminal.
+
+    What `str.isprintable` refuses (control, format and bidirectional characters, lone surrogates) is escaped.
+    """
+    text = json.dumps(document, ensure_ascii=False, indent=indent)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def body_text(body: bytes) -> str:

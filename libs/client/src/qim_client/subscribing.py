@@ -5,6 +5,9 @@ a new one is opened, on whatever replica answers, and every attachment is attach
 The server repeats then what was not acknowledged; what this subscription has brought already is dropped here: an
 attachment brings each message once for as long as it lives. An attach of its own, with or without a token, brings
 everything again that is not acknowledged.
+
+Nobody tells which acknowledgements reached a stream that has ended. Those of what is repeated are sent again when it
+comes; a detach sends all of them again, and one that the stream's end may have overtaken is asked for on the new one.
 """
 
 from __future__ import annotations
@@ -14,88 +17,28 @@ import contextlib
 import itertools
 import random
 from collections import deque
-from collections.abc import Iterable
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 import grpc
 
 from qim.session.v1 import session_pb2, session_pb2_grpc
 from qim_client import convert
+from qim_client.attachment import Attachment
 from qim_client.connection import Connection
 from qim_client.convert_live import live_event
 from qim_client.frames import LiveFrames
-from qim_client.live_events import Attached, Delivered, Detached, LiveEvent, Resumed
+from qim_client.live_events import Detached, LiveEvent
 from qim_client.values import DeviceCursor
 from qim_common.errors import InvalidArgument, QimError, RemoteError
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId
 
-_Kept = TypeVar("_Kept")
-
 REQUEST_ITEMS: Final = 1000
 """The most attaches, acknowledged cursors, and detaches of one request (session.proto)."""
 
-CONVERSATIONS_REMEMBERED: Final = 10_000
-"""Conversations of one attachment of which it is remembered what they brought."""
-
 CLOSE_SECONDS: Final = 5.0
 """How long `close` waits for the server's last words."""
-
-
-class Attachment:
-    """One device of one person, attached to a `Subscription`. `Subscription.attach` makes it.
-
-    Attributes:
-        number: its number on the stream.
-        actor: the person and the device.
-    """
-
-    def __init__(self, subscription: Subscription, number: int, actor: Actor, resume_token: str) -> None:
-        self.number = number
-        self.actor = actor
-        self._subscription = subscription
-        self._token = resume_token
-        self._received: dict[ConversationId, tuple[int, int]] = {}
-        self._acknowledged: dict[ConversationId, DeviceCursor] = {}
-        self._leaving = False
-
-    def __repr__(self) -> str:
-        return f"<Attachment {self.number}>"
-
-    @property
-    def resume_token(self) -> str:
-        """The newest one: attaching with it later, also elsewhere, goes on from here."""
-        return self._token
-
-    async def acknowledge(self, conversation: ConversationId, generation: int, seq: int) -> None:
-        """Everything of the conversation up to `seq` has arrived on the device."""
-        await self.acknowledge_many([DeviceCursor(conversation, generation, seq)])
-
-    async def acknowledge_many(self, cursors: Iterable[DeviceCursor]) -> None:
-        """The same for several conversations. Returns before the server knows of it; the last of each one counts."""
-        for cursor in cursors:
-            _remember(self._acknowledged, cursor.conversation, cursor)
-            self._subscription._acknowledge(self, cursor)
-
-    async def detach(self) -> None:
-        """End the attachment; its `Detached` comes after what was delivered until then."""
-        self._subscription._detach(self)
-
-    def _take(self, event: LiveEvent) -> bool:
-        """Keep track of an event; whether it is news."""
-        if isinstance(event, Attached | Resumed | Detached):
-            self._token = event.resume_token or self._token
-        elif isinstance(event, Delivered):
-            cursor = event.cursor
-            last = (cursor.generation, cursor.seq)
-            if last <= self._received.get(cursor.conversation, (0, 0)):
-                acknowledged = self._acknowledged.get(cursor.conversation)
-                if acknowledged is not None and last <= (acknowledged.generation, acknowledged.seq):
-                    self._subscription._acknowledge(self, acknowledged)  # the stream ended before it was heard
-                return False
-            _remember(self._received, cursor.conversation, last)
-        return True
 
 
 class Subscription:
@@ -196,8 +139,14 @@ class Subscription:
     def _detach(self, attachment: Attachment) -> None:
         if not attachment._leaving and self._attachments.get(attachment.number) is attachment:
             attachment._leaving = True
-            self._to_detach.append(attachment)
+            self._leave(attachment)
             self._wake.set()
+
+    def _leave(self, attachment: Attachment) -> None:
+        """Ask for its end; first come the acknowledgements that an earlier stream may not have heard."""
+        if attachment._moved and attachment._acknowledged:
+            self._cursors[attachment] = dict(attachment._acknowledged)
+        self._to_detach.append(attachment)
 
     async def _run(self) -> None:
         attempt = 0
@@ -215,6 +164,8 @@ class Subscription:
                 stream.cancel()
                 writer.cancel()
                 await asyncio.wait([writer])
+            for attachment in self._attachments.values():
+                attachment._moved = True
             attempt += 1
             if self._closing:
                 return
@@ -230,11 +181,11 @@ class Subscription:
 
     def _begin(self) -> bool:
         """What a new stream has to attach; whether there is anything."""
-        self._to_detach.clear()
-        for attachment in [attachment for attachment in self._attachments.values() if attachment._leaving]:
-            self._end(attachment)
-            self._push(Detached(attachment, None, attachment.resume_token))
         self._to_attach = deque(self._attachments.values())
+        self._to_detach.clear()
+        for attachment in self._to_attach:
+            if attachment._leaving:
+                self._leave(attachment)
         self._wake.set()
         return bool(self._to_attach)
 
@@ -247,13 +198,12 @@ class Subscription:
                 attachment = self._attachments.get(number)
                 if attachment is None:
                     continue
-                event = make(attachment)
-                news = attachment._take(event)
+                event = attachment._take(make(attachment))
                 if isinstance(event, Detached):
-                    if event.error is None and not attachment._leaving:
-                        continue  # the stream's end: it is attached again to the next one
+                    if event.error is None and (wire.detached.stream_ends or not attachment._leaving):
+                        continue  # it is attached again to the next stream, and detached there if it is leaving
                     self._end(attachment)
-                if news:
+                if event is not None:
                     self._push(event)
         while len(self._events) >= self._max_events and not self._closing:
             self._room.clear()
@@ -305,13 +255,6 @@ class Subscription:
             else:
                 for cursor in taken:
                     del waiting[cursor.conversation]
-
-
-def _remember(kept: dict[ConversationId, _Kept], conversation: ConversationId, value: _Kept) -> None:
-    kept.pop(conversation, None)
-    kept[conversation] = value
-    if len(kept) > CONVERSATIONS_REMEMBERED:
-        del kept[next(iter(kept))]
 
 
 def _jitter() -> float:

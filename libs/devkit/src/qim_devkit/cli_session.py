@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from qim_client.config import ClientConfig, ClientConfigError, GatewayProfile, O
 from qim_client.gateway import GatewayClient
 from qim_client.namebook import FILE_NAME, NameBook
 from qim_client.names import DIRECT_PREFIX, as_uuid
-from qim_client.presentation import CONFIGURATION, OutputFormat, Refusal, as_json, explain, printable
+from qim_client.presentation import CONFIGURATION, OutputFormat, Refusal, as_json, explain, json_text, printable
 from qim_common.errors import InvalidArgument, QimError, Reason
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
 from qim_common.start import StartRefusedError
@@ -145,7 +144,7 @@ class Session:
     def show(self, answer: Any, draw: Callable[[], list[RenderableType]]) -> None:
         """Print `answer` as JSON, or what `draw` makes of it."""
         if self.output is OutputFormat.JSON:
-            self._console.print(json.dumps(as_json(answer), ensure_ascii=False, indent=2))
+            self._console.print(json_text(as_json(answer), indent=2))
             return
         for part in draw():
             self._console.print(part)
@@ -153,7 +152,7 @@ class Session:
     def fail(self, refusal: Refusal) -> NoReturn:
         """Print a refusal on stderr and end the run with exit code 1."""
         if self.output is OutputFormat.JSON:
-            self._errors.print(json.dumps(refusal.as_json(), ensure_ascii=False))
+            self._errors.print(json_text(refusal.as_json()))
         else:
             for line in refusal.lines():
                 self._errors.print(line)

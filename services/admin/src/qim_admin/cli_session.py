@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -19,7 +18,7 @@ from rich.text import Text
 from qim_client.config import ClientConfig, ClientConfigError, OperatorProfile
 from qim_client.namebook import FILE_NAME, NameBook
 from qim_client.operators import OperatorClient
-from qim_client.presentation import CONFIGURATION, Refusal, as_json, explain, printable
+from qim_client.presentation import CONFIGURATION, Refusal, as_json, explain, json_text, printable
 from qim_common.errors import InvalidArgument, QimError, Reason
 from qim_common.ids import ConversationId, TenantId, UserId, parse_group, parse_shown, parse_user, show
 from qim_common.start import StartRefusedError
@@ -107,7 +106,7 @@ class Session:
     def fail(self, refusal: Refusal) -> NoReturn:
         """Print a refusal on stderr and end the run with exit code 1."""
         if self.output is Output.JSON:
-            self._errors.print(json.dumps(refusal.as_json(), ensure_ascii=False))
+            self._errors.print(json_text(refusal.as_json()))
         else:
             for line in refusal.lines():
                 self._errors.print(line)
@@ -116,7 +115,7 @@ class Session:
     def show(self, answer: Any, draw: Callable[[], Sequence[RenderableType]]) -> None:
         """Print `answer` as JSON, or what `draw` makes of it."""
         if self.output is Output.JSON:
-            self.console.print(json.dumps(as_json(answer), ensure_ascii=False, indent=2))
+            self.console.print(json_text(as_json(answer), indent=2))
             return
         for part in draw():
             self.console.print(part)

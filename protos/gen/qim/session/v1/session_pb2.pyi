@@ -485,8 +485,9 @@ class SubscribeRequest(_message.Message):
     DETACH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attach(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeRequest.Attach]:
-        """At most 1000 of each, and of the cursors of one acknowledgement. What names
-        an attachment that has ended is ignored.
+        """At most 1000 of each, else the stream ends with TOO_MANY_ITEMS. At most 1000
+        cursors in one acknowledgement: too many or malformed ones end its
+        attachment. What names an attachment that has ended is ignored.
         """
 
     @_builtins.property
@@ -594,7 +595,9 @@ class SubscribeEvent(_message.Message):
         def status(self) -> _status_pb2.Status:
             """OK after a detach or at the stream's end; else with one ErrorInfo:
             OVERLOADED: the stream is read too slowly, attach again with the token;
-            TENANT_NOT_ALLOWED, INVALID_ARGUMENT, PAGE_TOKEN_INVALID: of its attach.
+            TENANT_NOT_ALLOWED, INVALID_ARGUMENT, PAGE_TOKEN_INVALID: of its attach;
+            INVALID_ARGUMENT also: of the cursors of an acknowledgement, none of which
+            was taken.
             """
 
         def __init__(

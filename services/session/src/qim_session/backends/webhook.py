@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Final
 
@@ -78,6 +79,7 @@ class WebhookSink:
             # What leaves, and where to, is what the configuration says, whatever the environment or an answer does.
             trust_env=False,
             follow_redirects=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # takes none, from nobody
         )
 
     async def aclose(self) -> None:

@@ -9,7 +9,7 @@ is told to resynchronise the conversation. An acknowledgement of its newest deli
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,12 +81,35 @@ class Mailbox:
             ResyncRequired: one is of another generation than its conversation; nothing was acknowledged.
             BackendUnavailable: a store or the writer does not answer; acknowledgements may have been taken.
         """
+        moves, stale = await self._judge(actor, acknowledged)
+        if stale:
+            raise _resync(stale[0].conversation, stale[0].cursor.generation, stale[0].cursor.seq)
+        await self._move(actor, moves)
+
+    async def acknowledge_current(self, actor: Actor, acknowledged: Sequence[Acknowledgement]) -> list[Acknowledgement]:
+        """As `acknowledge`, but those of another generation hold up no other one.
+
+        Returns where the conversations of those stand: their generation and newest delivered seq.
+
+        Raises:
+            TooManyItems: more than 1,000; nothing was acknowledged.
+            BackendUnavailable: a store or the writer does not answer; acknowledgements may have been taken.
+        """
+        moves, stale = await self._judge(actor, acknowledged)
+        await self._move(actor, moves)
+        return stale
+
+    async def _judge(
+        self, actor: Actor, acknowledged: Sequence[Acknowledgement]
+    ) -> tuple[dict[ConversationId, Cursor], list[Acknowledgement]]:
+        """How far the cursors go, and where the conversations of those stand that are of another generation."""
         if len(acknowledged) > ACKNOWLEDGEMENTS_MAX:
             raise TooManyItems(message=f"at most {ACKNOWLEDGEMENTS_MAX} acknowledgements in one call")
         furthest: dict[ConversationId, Cursor] = {}
         for item in acknowledged:
             furthest[item.conversation] = max(item.cursor, furthest.get(item.conversation, item.cursor))
         moves: dict[ConversationId, Cursor] = {}
+        stale: list[Acknowledgement] = []
         for part in _parts(list(furthest)):
             for state in await self._states(actor, part):
                 if state.state is MemberState.UNKNOWN:
@@ -95,8 +118,13 @@ class Mailbox:
                     continue
                 cursor = furthest[state.conversation]
                 if cursor.generation != state.generation:
-                    raise _resync(state.conversation, state.generation, state.newest_delivered_seq)
-                moves[state.conversation] = cursor.clamped(state.newest_delivered_seq)
+                    newest = Cursor(state.generation, state.newest_delivered_seq)
+                    stale.append(Acknowledgement(state.conversation, newest))
+                else:
+                    moves[state.conversation] = cursor.clamped(state.newest_delivered_seq)
+        return moves, stale
+
+    async def _move(self, actor: Actor, moves: Mapping[ConversationId, Cursor]) -> None:
         if moves:
             await self._cursors.advance_device(actor.tenant, actor.user, actor.device, moves)
 
@@ -119,7 +147,8 @@ class Mailbox:
         """Up to `limit` (1 to 1,000) entries after `after_seq`, which is exclusive.
 
         Raises:
-            ResyncRequired: more waits after `after_seq` than a mailbox keeps, or its first message is older than that.
+            ResyncRequired: more ordinary messages wait after `after_seq` than a mailbox keeps, or the first message is
+                older than that. Membership events do not count.
                 Metadata: `conversation_id` in hex, `generation`, `newest_seq`.
             BackendUnavailable: the writer does not answer.
         """

@@ -104,6 +104,10 @@ class DeliveryOrder:
         """Whether it was read to its end."""
         return conversation in self._caught
 
+    def is_whole(self, conversation: ConversationId) -> bool:
+        """Whether everything up to the conversation's end was sent, so that only what is new follows."""
+        return self.phase is not Phase.CATCHING or conversation in self._caught
+
     def sent_upto(self, conversation: ConversationId) -> Cursor | None:
         """Up to where the conversation was sent while catching up; None: nothing of it was."""
         return self._sent.get(conversation)

@@ -9,7 +9,7 @@ from qim_common.errors.status import to_status
 from qim_common.ids import ConversationId
 from qim_common.records import DispatchItem, MessageBlock, StateChange
 from qim_common.settings_wire import settings_to_wire
-from qim_session.commands.live.events import WireEvent
+from qim_session.commands.live.events import WireEntryEvent, WireEvent
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.signals import Signal, SignalKind
 from qim_session.domain.state_entries import StateNow
@@ -50,7 +50,7 @@ class LiveWire:
             )
         )
 
-    def entry(self, conversation: ConversationId, generation: int, content: WireMessage | Withheld) -> WireEvent:
+    def entry(self, conversation: ConversationId, generation: int, content: WireMessage | Withheld) -> WireEntryEvent:
         """As `EventEncoder.entry`."""
         entry = session_pb2.MailboxEntry(conversation_id=conversation, generation=generation)
         if isinstance(content, Withheld):
@@ -58,7 +58,8 @@ class LiveWire:
             entry.withheld.last_seq = content.last_seq
         else:
             entry.message.MergeFromString(content)
-        return _wire(Event(delivered=entry))
+        last = content.last_seq if isinstance(content, Withheld) else entry.message.seq
+        return WireEntryEvent(_wire(Event(delivered=entry)), last)
 
     def state(self, state: StateNow, *, with_revision: bool) -> WireEvent:
         """As `EventEncoder.state`."""
@@ -102,9 +103,9 @@ class LiveWire:
         resync = Event.ResyncRequired(conversation_id=conversation, generation=newest.generation, newest_seq=newest.seq)
         return _wire(Event(resync_required=resync))
 
-    def detached(self, error: QimError | None, token: str) -> WireEvent:
+    def detached(self, error: QimError | None, token: str, *, stream_ends: bool) -> WireEvent:
         """As `EventEncoder.detached`."""
-        detached = Event.Detached(resume_token=token)
+        detached = Event.Detached(resume_token=token, stream_ends=stream_ends)
         if error is None:
             detached.status.SetInParent()
         else:

@@ -105,16 +105,22 @@ class SubscribeStream:
             if attach.attachment in numbers:
                 raise InvalidArgument(f"attach[{index}].attachment", "is there twice")
             numbers.add(attach.attachment)
-        acknowledged = [
-            (item.attachment, _cursors(item, f"acknowledge[{index}]")) for index, item in enumerate(request.acknowledge)
-        ]
         for index, attach in enumerate(request.attach):
             actor = self._actor(attach, f"attach[{index}].actor")
             self._stream.attach(attach.attachment, actor, attach.resume_token)
-        for number, cursors in acknowledged:
-            self._stream.acknowledge(number, cursors)
+        for index, acknowledge in enumerate(request.acknowledge):
+            self._acknowledge(acknowledge, f"acknowledge[{index}]")
         for item in request.detach:
             self._stream.detach(item.attachment)
+
+    def _acknowledge(self, item: session_pb2.SubscribeRequest.Acknowledge, field: str) -> None:
+        """Cursors are a device's word: malformed ones end its attachment, and nobody else's."""
+        try:
+            cursors = _cursors(item, field)
+        except QimError as error:
+            self._stream.refuse(item.attachment, error.with_traceback(None))
+        else:
+            self._stream.acknowledge(item.attachment, cursors)
 
     def _actor(self, attach: session_pb2.SubscribeRequest.Attach, field: str) -> Actor | QimError:
         try:
@@ -129,7 +135,8 @@ def _bound(field: str, items: Sequence[object]) -> None:
 
 
 def _cursors(item: session_pb2.SubscribeRequest.Acknowledge, field: str) -> list[tuple[ConversationId, Cursor]]:
-    _bound(f"{field}.cursors", item.cursors)
+    if len(item.cursors) > ITEMS_MAX:
+        raise InvalidArgument(f"{field}.cursors", f"are more than {ITEMS_MAX}")
     found: list[tuple[ConversationId, Cursor]] = []
     for index, cursor in enumerate(item.cursors):
         conversation = parse_conversation(cursor.conversation_id, f"{field}.cursors[{index}].conversation_id")

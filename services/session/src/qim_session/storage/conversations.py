@@ -64,7 +64,8 @@ class Withheld:
 class DeliveredPage:
     """What was delivered to a person in one conversation after a seq, ascending; `next_after_seq` is exclusive.
 
-    `waiting`: how many seqs of the person's stays lie after that seq, at least as many as were delivered.
+    `waiting`: how many ordinary messages were delivered after that seq, also withheld ones; membership events do not
+    count.
     `newest_delivered_seq`: 0 for none. `first_time_ms`: the first message's commit time, 0 where none is among them.
     """
 

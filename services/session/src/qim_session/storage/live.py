@@ -32,10 +32,11 @@ class RecentConversations(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SignalRead:
-    """Signals, and up to where they were read."""
+    """Signals, and up to where they were read; `lost`: some before them had left the stream."""
 
     signals: Sequence[Signal]
     upto: Position
+    lost: bool = False
 
 
 class SignalLog(Protocol):
@@ -43,10 +44,6 @@ class SignalLog(Protocol):
 
     async def end(self) -> Position:
         """The newest entry's id."""
-        ...
-
-    async def holds(self, after: Position) -> bool:
-        """Whether every entry after `after` is still there."""
         ...
 
     async def read(self, after: Position, *, count: int, block_ms: int) -> SignalRead:

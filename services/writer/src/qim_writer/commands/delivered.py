@@ -13,7 +13,7 @@ from qim_common.records import Record
 from qim_writer.commands.history import ANSWER_BYTES, answer_bytes, records_in_parts
 from qim_writer.domain.delivery import PageOutline, delivered_stretches, within
 from qim_writer.domain.stays import Person
-from qim_writer.domain.visible import Visible, delivered_spans, newest_delivered, visible_range, waiting_after
+from qim_writer.domain.visible import Visible, delivered_spans, newest_delivered, ordinary_spans, visible_range
 from qim_writer.storage import Conversation, Facts, MembershipStore, MessageStore
 
 ENTRIES_MAX: Final = 1_000
@@ -39,7 +39,8 @@ class Delivered:
 
     Attributes:
         next_after: where the next page begins.
-        waiting: how many seqs of the person's stays lie after the asked one, at least as many as were delivered.
+        waiting: how many ordinary messages were delivered after the asked seq, also withheld ones; membership events
+            do not count, so that those of others, which are not delivered, leave it as it is.
         newest: the newest seq delivered to the person, 0 for none.
     """
 
@@ -76,7 +77,7 @@ class DeliveredPages:
             next_after=after,
             more=False,
             generation=facts.generation,
-            waiting=waiting_after(person, facts.line, after),
+            waiting=await self._waiting(conversation, person, facts, after),
             newest=newest_delivered(person, facts.newest_broadcast),
         )
         visible = visible_range(person, facts.line)
@@ -92,6 +93,11 @@ class DeliveredPages:
                     if not page.take(seq, (await anext(records))[1]):
                         return replace(answer, entries=tuple(page.entries), next_after=seq - 1, more=True)
         return replace(answer, entries=tuple(page.entries), next_after=outline.upto, more=outline.more)
+
+    async def _waiting(self, conversation: Conversation, person: Person, facts: Facts, after: int) -> int:
+        spans = [(conversation.id, first, last) for first, last in ordinary_spans(person, facts.line, after)]
+        controls = await self._messages.controls(conversation.tenant, spans)
+        return sum(last - first + 1 for _, first, last in spans) - sum(controls)
 
     async def _outline(
         self, conversation: Conversation, person: Person, facts: Facts, visible: Visible, outline: PageOutline

@@ -147,11 +147,6 @@ def newest_delivered(person: Person, newest_broadcast: int) -> int:
     return newest.joined_at + 1 if newest.began_version > 1 else 0
 
 
-def waiting_after(person: Person, line: Line, after: int) -> int:
-    """How many seqs of a person's stays lie after `after`: what a mailbox has to look through."""
-    return sum(last - max(first - 1, after) for first, last in delivered_spans(person, line) if last > after)
-
-
 def ordinary_spans(person: Person, line: Line, after: int) -> list[tuple[int, int]]:
     """Where ordinary messages delivered to a person after the seq `after` may be: ascending, both ends included.
 

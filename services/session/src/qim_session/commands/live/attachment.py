@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qim_common.identity import Actor
+from qim_common.ids import ConversationId
+from qim_session.domain.cursors import Cursor
 from qim_session.domain.delivery_order import DeliveryOrder, LiveMessage
 from qim_session.domain.resume import Unacknowledged
 
@@ -51,6 +53,23 @@ class Attachment:
         self.unacknowledged = Unacknowledged()
         self.catching: asyncio.Task[None] | None = None
         self.owes_token = False
+
+    def note_caught(self, conversation: ConversationId, upto: Cursor, time_ms: int) -> None:
+        """While catching up everything up to `upto` was queued; what is unacknowledged of it came from `time_ms` on."""
+        self.unacknowledged.sent(conversation, upto, time_ms)
+        self.order.progress(conversation, upto)
+
+    def acknowledgeable(self, conversation: ConversationId, cursor: Cursor) -> Cursor:
+        """`cursor`, or up to where the conversation was queued while the rest of it still is to be.
+
+        What a device says to have before it was sent must not hide what is next. Of a conversation of which nothing
+        was queued, an earlier stream or a pull may have brought everything: that is judged by its owner.
+        """
+        if self.order.is_whole(conversation):
+            return cursor
+        queued = [self.order.sent_upto(conversation), self.unacknowledged.newest(conversation)]
+        known = [upto for upto in queued if upto is not None and upto.generation == cursor.generation]
+        return min(cursor, max(known)) if known else cursor
 
     def note_sent(self, message: LiveMessage) -> None:
         """A message of the log was queued."""

@@ -64,7 +64,12 @@ class CatchUp:
             after: an earlier run that was cancelled, and ends first.
         """
         if after is not None:
-            await asyncio.wait([after])
+            try:
+                await asyncio.wait([after])
+            except asyncio.CancelledError:
+                # Whoever comes after this one waits for it alone.
+                await asyncio.wait([after])
+                raise
         try:
             await _patiently(lambda: self._once(attachment))
             end_ms = await _patiently(self._tails.now_ms)
@@ -140,15 +145,15 @@ class CatchUp:
                     )
             except ResyncRequired as error:
                 newest = Cursor(int(error.metadata["generation"]), int(error.metadata["newest_seq"]))
-                attachment.unacknowledged.sent(conversation, newest, since_ms)
                 await stream.send(self._encoder.resync_required(conversation, newest), attachment)
-                attachment.order.progress(conversation, newest)
+                attachment.note_caught(conversation, newest, since_ms)
                 return
-            if page.entries:
-                newest = Cursor(page.generation, max(page.newest_delivered_seq, outstanding.newest_delivered_seq))
-                attachment.unacknowledged.sent(conversation, newest, page.first_time_ms or since_ms)
             for content in page.entries:
-                await stream.send(self._encoder.entry(conversation, page.generation, content), attachment)
+                event, last_seq = self._encoder.entry(conversation, page.generation, content)
+                await stream.send(event, attachment)
+                # Entry by entry, and not before it is queued: whatever ends this reading, the next one goes on here.
+                last = Cursor(page.generation, last_seq)
+                attachment.note_caught(conversation, last, page.first_time_ms or since_ms)
             after = Cursor(page.generation, max(page.next_after_seq, after.seq))
             attachment.order.progress(conversation, after)
             if not page.more:

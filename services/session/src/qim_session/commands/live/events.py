@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NewType, Protocol
+from typing import NamedTuple, NewType, Protocol
 
 from qim_common.errors import QimError
 from qim_common.ids import ConversationId
@@ -16,6 +16,13 @@ WireEvent = NewType("WireEvent", bytes)
 """A `SubscribeEvent` without its attachments: made once, however many get it."""
 
 
+class WireEntryEvent(NamedTuple):
+    """An entry of a mailbox as an event, and the last seq that it brings."""
+
+    event: WireEvent
+    last_seq: int
+
+
 class EventEncoder(Protocol):
     """Makes wire events."""
 
@@ -23,7 +30,7 @@ class EventEncoder(Protocol):
         """A message of the log whose tail is there."""
         ...
 
-    def entry(self, conversation: ConversationId, generation: int, content: WireMessage | Withheld) -> WireEvent:
+    def entry(self, conversation: ConversationId, generation: int, content: WireMessage | Withheld) -> WireEntryEvent:
         """An entry of a mailbox."""
         ...
 
@@ -51,6 +58,6 @@ class EventEncoder(Protocol):
         """The mailbox does not hold the conversation any more."""
         ...
 
-    def detached(self, error: QimError | None, token: str) -> WireEvent:
-        """The attachment has ended."""
+    def detached(self, error: QimError | None, token: str, *, stream_ends: bool) -> WireEvent:
+        """The attachment has ended; `stream_ends`: with its stream, whether or not a detach was asked for."""
         ...

@@ -61,8 +61,9 @@ class Finding:
             )
             content = page.entries[0] if page.entries else Withheld(need.seq, need.seq)
             if not isinstance(content, Withheld):
-                event = self._encoder.entry(need.conversation, need.generation, content)
+                event = self._encoder.entry(need.conversation, need.generation, content).event
                 for person in need.people:
                     events.setdefault(person, event)
                 return
-            events[user] = self._encoder.entry(need.conversation, need.generation, Withheld(need.seq, need.seq))
+            withheld = Withheld(need.seq, need.seq)
+            events[user] = self._encoder.entry(need.conversation, need.generation, withheld).event

@@ -35,17 +35,14 @@ class SignalTail:
         """Read until cancelled. Where signals were lost, everybody is told that something may have changed."""
         backoff = Backoff()
         at: Position | None = None
-        sure = True
         while True:
             try:
                 if at is None:
                     at = await self._signals.end()
-                if not sure and not await self._signals.holds(at):
-                    at = await self._signals.end()
-                    self._tell_everybody()
-                sure = True
                 read = await self._signals.read(at, count=SIGNALS_PER_READ, block_ms=BLOCK_MS)
                 at = read.upto
+                if read.lost:
+                    self._tell_everybody()
                 for signal in read.signals:
                     self._tell(signal)
             except (QimError, StartRefused) as error:
@@ -56,7 +53,6 @@ class SignalTail:
             else:
                 backoff.reset()
                 continue
-            sure = False
             await backoff.sleep()
 
     def _tell(self, signal: Signal) -> None:

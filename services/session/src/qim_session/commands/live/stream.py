@@ -75,10 +75,7 @@ class LiveStream:
 
     def start(self) -> None:
         """Begin the work behind the stream."""
-        self._workers = [
-            asyncio.create_task(self._acknowledging.run(), name="live acknowledgements"),
-            asyncio.create_task(self._pay_tokens(), name="live tokens"),
-        ]
+        self._workers = [asyncio.create_task(self._pay_tokens(), name="live tokens")]
 
     def check_number(self, number: int, field: str) -> None:
         """Raises InvalidArgument for a number that is none, or that an attachment has which has not ended."""
@@ -114,7 +111,16 @@ class LiveStream:
         """Everything up to these has arrived; nothing happens where the attachment has ended."""
         attachment = self._attachments.get(number)
         if attachment is not None and cursors:
-            self._acknowledging.add(attachment, cursors)
+            taken = [
+                (conversation, attachment.acknowledgeable(conversation, cursor)) for conversation, cursor in cursors
+            ]
+            self._acknowledging.add(attachment, taken)
+
+    def refuse(self, number: int, error: QimError) -> None:
+        """What was asked of an attachment is malformed: it ends; nothing happens where it has ended."""
+        attachment = self._attachments.get(number)
+        if attachment is not None:
+            self._end(attachment, error)
 
     def detach(self, number: int) -> None:
         """End an attachment when its acknowledgements are stored; nothing happens where it has ended."""
@@ -135,16 +141,19 @@ class LiveStream:
 
     def deliver(self, message: LiveMessage, attachments: Sequence[Attachment]) -> None:
         """Queue one delivered message for attachments of this stream whose turn it is; without room they end."""
-        if self.outbox.put(WireEvent(message.wire), [attachment.number for attachment in attachments]):
-            for attachment in attachments:
+        present = _present(attachments)
+        if not present:
+            return
+        if self.outbox.put(WireEvent(message.wire), [attachment.number for attachment in present]):
+            for attachment in present:
                 attachment.note_sent(message)
-            self._parts.metrics.delivered_events.inc(len(attachments))
+            self._parts.metrics.delivered_events.inc(len(present))
         else:
-            self._overflow(attachments)
+            self._overflow(present)
 
     def tell(self, event: WireEvent, attachments: Sequence[Attachment]) -> None:
         """Queue another event at once; without room its attachments end."""
-        present = [attachment for attachment in attachments if attachment.order.phase is not Phase.ENDED]
+        present = _present(attachments)
         if present and not self.outbox.put(event, [attachment.number for attachment in present]):
             self._overflow(present)
 
@@ -179,8 +188,11 @@ class LiveStream:
 
     def catch_up_again(self, attachment: Attachment, since_ms: int) -> None:
         """What the log brings had a gap from this moment (ms) on."""
+        from_ms = attachment.unacknowledged.resume_ms(since_ms)
         if attachment.order.phase is Phase.LIVE:
-            attachment.since_ms = attachment.unacknowledged.resume_ms(since_ms)
+            attachment.since_ms = from_ms
+        elif attachment.since_ms is not None:
+            attachment.since_ms = min(attachment.since_ms, from_ms)
         attachment.order.fall_behind()
         self.tell(self._parts.encoder.states_changed(), [attachment])
         if attachment.order.phase is not Phase.ENDED:
@@ -194,15 +206,16 @@ class LiveStream:
         except TimeoutError:
             pass  # what was not stored comes again
         for attachment in list(self._attachments.values()):
-            self._end(attachment, None)
+            self._end(attachment, None, stream_ends=True)
         self.outbox.close()
 
     async def abort(self) -> None:
         """End everything at once; without effect after everything has ended."""
         for attachment in list(self._attachments.values()):
-            self._end(attachment, None)
+            self._end(attachment, None, stream_ends=True)
         for task in (*self._workers, *self._ending):
             await stopped(task)
+        await self._acknowledging.close()
 
     async def _detach(self, attachment: Attachment) -> None:
         try:
@@ -216,7 +229,7 @@ class LiveStream:
         for attachment in attachments:
             self._end(attachment, Overloaded(message="the stream is read too slowly; attach again with the token"))
 
-    def _end(self, attachment: Attachment, error: QimError | None) -> None:
+    def _end(self, attachment: Attachment, error: QimError | None, *, stream_ends: bool = False) -> None:
         if attachment.order.phase is Phase.ENDED:
             return
         token = self._token(attachment) if attachment.order.phase is Phase.LIVE else attachment.token
@@ -227,11 +240,11 @@ class LiveStream:
         task, attachment.catching = attachment.catching, None
         if task is not None:
             task.cancel()
-        self._say_end(attachment.number, error, token)
+        self._say_end(attachment.number, error, token, stream_ends=stream_ends)
 
-    def _say_end(self, number: int, error: QimError | None, token: str) -> None:
+    def _say_end(self, number: int, error: QimError | None, token: str, *, stream_ends: bool = False) -> None:
         self._parts.metrics.detached.labels(_ENDED_OK if error is None else error.reason).inc()
-        self.outbox.put_notice(self._parts.encoder.detached(error, token), [number])
+        self.outbox.put_notice(self._parts.encoder.detached(error, token, stream_ends=stream_ends), [number])
 
     def _token(self, attachment: Attachment) -> str:
         time_ms = attachment.unacknowledged.resume_ms(self._parts.tails.settled_ms)
@@ -256,3 +269,8 @@ class LiveStream:
                     attachment.token = self._token(attachment)
                     # One that finds no room is not missed: the next one says more.
                     self.outbox.put(self._parts.encoder.resume(attachment.token), [attachment.number])
+
+
+def _present(attachments: Sequence[Attachment]) -> list[Attachment]:
+    """Those that have not ended: nothing of an attachment follows its end, and its number may be another one's."""
+    return [attachment for attachment in attachments if attachment.order.phase is not Phase.ENDED]

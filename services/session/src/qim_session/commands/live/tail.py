@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,8 +25,9 @@ from qim_common.telemetry.metrics import SessionMetrics
 from qim_session.commands.live.connected import Connected
 from qim_session.commands.live.fan_out import FanOut, Found
 from qim_session.commands.live.finding import Finding
+from qim_session.commands.locating import Start, overtaken
 from qim_session.domain.folding import DispatchEntry
-from qim_session.domain.position import Checkpoint, Continue, Position, decide_start
+from qim_session.domain.position import Position
 from qim_session.storage.dispatch import DispatchLog
 from qim_session.storage.live import InstanceClock
 
@@ -44,8 +46,10 @@ SOON_BLOCK_MS: Final = 3
 GATHER_SECONDS: Final = 0.002
 """A read that found something is followed by this pause, so that a stream of messages costs less than a read each."""
 
-STALLED_SECONDS: Final = 30.0
-"""After a pause as long as this it is checked whether entries are gone."""
+STALLED_SECONDS: Final = 10.0
+"""A partition that was not read for as long as this may have lost entries meanwhile, and is checked.
+
+Far below the time for which the writer keeps them."""
 
 _EVERYTHING: Final = 0
 """Since when everybody catches up where the projection could not take an entry either: all conversations are read."""
@@ -97,7 +101,7 @@ class LiveTail:
         self._progress: dict[int, int] = dict.fromkeys(log.partitions, 0)
         self._waiting: dict[int, asyncio.Task[None]] = {}
         self._positioned = asyncio.Event()
-        self._checked_at = 0.0
+        self._read_at: dict[int, float] = {}
         self._waited_at = 0.0
         self._lost_ms: int | None = None
         self.settled_ms = 0
@@ -128,7 +132,7 @@ class LiveTail:
                     backoff.reset()
                     continue
                 self._metrics.dispatch_failures.inc()
-                self._checked_at = 0.0
+                self._read_at.clear()  # the instance may come back with another log
                 await backoff.sleep()
         finally:
             self._park()
@@ -148,9 +152,6 @@ class LiveTail:
         now = _now()
         if not self._at:
             await self._position()
-        elif now - self._checked_at > STALLED_SECONDS:
-            await self._check()
-        self._checked_at = now
         due = {partition: at for partition, at in self._at.items() if partition not in self._waiting}
         if not due:
             await asyncio.wait(
@@ -160,8 +161,11 @@ class LiveTail:
         # What waits for the writer is read on when it is through, and not after the longest wait.
         soon = now - self._waited_at < SOON_SECONDS and self._waiting
         block_ms = SOON_BLOCK_MS if soon else BLOCK_MS
+        asked_at = _now()
         read = await self._dispatch.read(due, count=ENTRIES_PER_READ, block_ms=block_ms)
-        self._checked_at = _now()
+        if await self._passed_over(due, read.time_ms):
+            return
+        self._read_at.update(dict.fromkeys(due, asked_at))
         for partition in due.keys() - read.entries.keys():
             self._advance(partition, read.time_ms)
         for partition, entries in read.entries.items():
@@ -173,31 +177,44 @@ class LiveTail:
 
     async def _position(self) -> None:
         """Begin at the logs' ends: what was committed before this moment is caught up with from the owner."""
+        asked_at = _now()
         time_ms = await self._clock.time_ms()
         partitions = self._dispatch.partitions
         for partition, log in zip(partitions, await self._dispatch.bounds(partitions), strict=True):
             self._at[partition] = log.last
             self._log_ids[partition] = log.log_id
             self._progress[partition] = time_ms
+            self._read_at[partition] = asked_at
         self._settle(time_ms)
         self._positioned.set()
         lost_ms, self._lost_ms = self._lost_ms, None
         if lost_ms is not None:
             self._lose(lost_ms)
 
-    async def _check(self) -> None:
-        """Whether the logs still hold what comes after the positions; else everybody catches up from here."""
-        partitions = list(self._at)
-        for partition, log in zip(partitions, await self._dispatch.bounds(partitions), strict=True):
-            start = decide_start(Checkpoint(self._at[partition], self._log_ids[partition]), log)
-            if not isinstance(start, Continue):
-                _log.error("dispatch entries are gone that were not handed over", extra={"partition": partition})
-                # Remembered until it is told: beginning at the logs' ends may fail, and be tried again later.
-                self._lost_ms = self.settled_ms
-                self._at.clear()
-                self._give_up()
-                await self._position()
-                return
+    async def _passed_over(self, due: Iterable[int], read_ms: int) -> bool:
+        """Whether a read came too late for what followed a position; then everybody catches up from here.
+
+        Asked after a read and before anything of it is handed over, about partitions that were last read a while ago
+        by this process's clock, or by the instance's, which goes on while a machine is suspended: so it does not
+        matter where a stall falls.
+        """
+        now = _now()
+        late = {
+            partition: Start(self._at[partition], self._log_ids[partition])
+            for partition in due
+            if now - self._read_at.get(partition, -math.inf) > STALLED_SECONDS
+            or read_ms - self._progress[partition] > STALLED_SECONDS * 1000
+        }
+        gone = await overtaken(self._dispatch, late)
+        if not gone:
+            return False
+        _log.error("dispatch entries are gone that were not handed over", extra={"partitions": gone})
+        # Remembered until it is told: beginning at the logs' ends may fail, and be tried again later.
+        self._lost_ms = self.settled_ms
+        self._at.clear()
+        self._give_up()
+        await self._position()
+        return True
 
     def _take(self, partition: int, entries: Sequence[DispatchEntry], end_ms: int) -> None:
         self._at[partition] = entries[-1].position
