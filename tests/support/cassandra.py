@@ -7,19 +7,33 @@ when one of them dies.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
+import hashlib
 import itertools
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from prometheus_client import CollectorRegistry
 
+from qim_common.cassandra import CassandraSession, CassandraSettings
+from qim_common.cassandra.migrate import migrate
+from qim_common.cassandra.migrations import installed_migrations
 from qim_common.ids import TenantId
+from qim_common.telemetry.metrics import CassandraMetrics
 from qim_devkit.cassandra import CassandraCluster, CassandraNotAvailable, find_java, provide_jars
+
+RUNNING_VARIABLE = "QIM_TEST_CASSANDRA"
+"""Names the directory of a cluster that `make cassandra-up` left running: tests use that one, and start at once."""
+
+CASSANDRA_MARKS = (pytest.mark.cassandra, pytest.mark.timeout(600))
+"""Of every test that uses the cluster: it may have to wait for the start."""
 
 _TENANTS = itertools.count(random.randrange(2**40, 2**62))  # noqa: S311  no secret
 _LAST_USER_SECONDS = 600.0
@@ -55,7 +69,8 @@ def cassandra_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ca
     with users.open("a") as use:
         with _locked(shared / "start", fcntl.LOCK_EX):
             fcntl.flock(use, fcntl.LOCK_SH)
-            cluster = CassandraCluster(shared / "cluster", tether=True)
+            running = os.environ.get(RUNNING_VARIABLE)
+            cluster = CassandraCluster(Path(running) if running else shared / "cluster", tether=not running)
             starter = not cluster.running
             if starter:
                 cluster.start()
@@ -106,6 +121,57 @@ def breakable_cassandra(cassandra_run: tuple[CassandraCluster, Path]) -> Iterato
             cluster.heal()
 
 
+@pytest.fixture(scope="session")
+def cassandra_schema(cassandra_run: tuple[CassandraCluster, Path]) -> CassandraSettings:
+    """The settings of a keyspace with this release's tables, made once a run: a table takes seconds."""
+    migrations = installed_migrations()
+    digest = hashlib.sha256("".join(one.checksum for one in migrations).encode()).hexdigest()[:8]
+    settings = settings_of(cassandra_run[0], keyspace=f"qim_test_{digest}")
+
+    async def apply() -> None:
+        async with opened(settings, keyspace="") as session:
+            await migrate(session, migrations, {cassandra_run[0].datacenter: 3})
+
+    with _use(cassandra_run, fcntl.LOCK_SH):
+        asyncio.run(apply())
+    return settings
+
+
+def settings_of(cluster: CassandraCluster, **others: object) -> CassandraSettings:
+    """How to reach the cluster; the machine may be busy, so that the timeout is long."""
+    values: dict[str, object] = {"timeout_seconds": 20.0, **others}
+    return CassandraSettings.model_validate(
+        {
+            "cassandra_contact_points": cluster.contact_points,
+            "cassandra_local_dc": cluster.datacenter,
+            **{f"cassandra_{name}": value for name, value in values.items()},
+        }
+    )
+
+
+@contextlib.asynccontextmanager
+async def opened(settings: CassandraSettings, *, keyspace: str | None = None) -> AsyncIterator[CassandraSession]:
+    """A session of a test's own."""
+    session = await CassandraSession.connect(settings, CassandraMetrics(CollectorRegistry()), keyspace=keyspace)
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+@pytest_asyncio.fixture(scope="session")
+async def cassandra_run_session(cassandra_schema: CassandraSettings) -> AsyncIterator[CassandraSession]:
+    """The run's one session; tests ask for `cassandra_session`."""
+    async with opened(cassandra_schema) as session:
+        yield session
+
+
+@pytest.fixture
+def cassandra_session(cassandra: CassandraCluster, cassandra_run_session: CassandraSession) -> CassandraSession:
+    """A session on a keyspace with all tables, which all tests share."""
+    return cassandra_run_session
+
+
 @pytest.fixture
 def tenant() -> TenantId:
     """A tenant of the test's own."""
@@ -116,5 +182,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test that asks for the cluster is marked so, and may have to wait for its start."""
     for item in items:
         if "cassandra_run" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.cassandra)
-            item.add_marker(pytest.mark.timeout(600))
+            for mark in CASSANDRA_MARKS:
+                item.add_marker(mark)

@@ -193,6 +193,10 @@ class ConversationSets(Protocol):
         """Write kind and first_seen_at of each; one that is there already stays as it is."""
         ...
 
+    async def of(self, tenant: TenantId, user: UserId) -> list[ConversationId]:
+        """All conversations that are registered for a person, in no order."""
+        ...
+
 
 class ConversationLists(Protocol):
     """The projected lists."""

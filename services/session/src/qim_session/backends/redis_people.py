@@ -107,6 +107,11 @@ class RedisPeople:
         for instance, commands in by_instance.items():
             checked(await instance.pipeline(commands))
 
+    async def of(self, tenant: TenantId, user: UserId) -> list[ConversationId]:
+        """As `ConversationSets.of`."""
+        instance, keys = self._locate(tenant, user)
+        return list(map(ConversationId, await instance.call("HKEYS", keys.authority)))
+
     def _locate(self, tenant: TenantId, user: UserId) -> tuple[Instance, PersonKeys]:
         bucket = self._topology.person_bucket(tenant, user)
         return self._instances[self._topology.instance_of(bucket)], PersonKeys(tenant, user, bucket)
