@@ -23,7 +23,13 @@ from cassandra import (
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException
 from cassandra.pool import NoConnectionsAvailable
-from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError, TruncateError
+from cassandra.protocol import (
+    ErrorMessage,
+    IsBootstrappingErrorMessage,
+    OverloadedErrorMessage,
+    ServerError,
+    TruncateError,
+)
 
 from qim_common.errors import BackendUnavailable
 from qim_common.start import StartRefusedError
@@ -43,6 +49,9 @@ _BROKEN_OFF: Final = (
     TruncateError,
 )
 """Replicas may have carried it out: some of them did, or nobody heard."""
+
+_CAS_WRITE_UNKNOWN: Final = 0x1700
+"""Protocol 5: a conditional write that only some replicas accepted. The driver has no class for it."""
 
 
 class CassandraUnavailable(BackendUnavailable):
@@ -83,6 +92,7 @@ def error_of(error: BaseException, name: str, *, changes: bool) -> BaseException
         tried = error.errors.values() if isinstance(error.errors, dict) else ()
         sent = any(not isinstance(one, _REFUSED_BEFORE) for one in tried)
         return OutcomeUnknown(detail) if changes and sent else CassandraUnavailable(detail)
-    if isinstance(error, (*_BROKEN_OFF, RequestExecutionException)):
+    half_accepted = isinstance(error, ErrorMessage) and error.code == _CAS_WRITE_UNKNOWN
+    if half_accepted or isinstance(error, (*_BROKEN_OFF, RequestExecutionException)):
         return OutcomeUnknown(detail) if changes else CassandraUnavailable(detail)
     return error

@@ -130,6 +130,8 @@ async def migrate(
     holder = str(uuid.uuid4())
     await _take_lock(session, holder, wait_seconds)
     try:
+        # Whoever had the lock before may have died in the middle of a change.
+        await session.agree()
         return await _apply(session, migrations, holder, progress)
     finally:
         await _release_lock(session, holder)
@@ -189,16 +191,16 @@ async def _replication(session: CassandraSession, keyspace: str) -> dict[str, in
 
 
 async def _provide_keyspace(session: CassandraSession, keyspace: str, replication: Mapping[str, int]) -> None:
-    present = await _replication(session, keyspace)
-    if present is None:
-        options = "".join(f", '{name}': {copies}" for name, copies in sorted(replication.items()))
-        await session.define(
-            f"CREATE KEYSPACE IF NOT EXISTS {keyspace} "
-            f"WITH replication = {{'class': 'NetworkTopologyStrategy'{options}}} AND durable_writes = true"
-        )
-        present = await _replication(session, keyspace)
+    """Always by a change of the schema, even if it changes nothing: what the table of keyspaces holds already, the node
+    that holds it may not serve yet."""
+    options = "".join(f", '{name}': {copies}" for name, copies in sorted(replication.items()))
+    await session.define(
+        f"CREATE KEYSPACE IF NOT EXISTS {keyspace} "
+        f"WITH replication = {{'class': 'NetworkTopologyStrategy'{options}}} AND durable_writes = true"
+    )
+    present = await _replication(session, keyspace) or {}
     if present != dict(replication):
-        have = ",".join(f"{name}:{copies}" for name, copies in sorted((present or {}).items()))
+        have = ",".join(f"{name}:{copies}" for name, copies in sorted(present.items()))
         raise MigrationError(
             f"the keyspace {keyspace} has the replication {have or 'of another strategy'}; name that, or alter the "
             "keyspace and repair its nodes first (docs/storage-tiers.md)"
@@ -207,9 +209,8 @@ async def _provide_keyspace(session: CassandraSession, keyspace: str, replicatio
 
 async def _provide_tables(session: CassandraSession, keyspace: str) -> None:
     for name, columns in _OWN_TABLES.items():
-        if not await session.execute(_TABLE, (keyspace, name)):
-            table_id = uuid.uuid5(_TABLES, f"{keyspace}.{name}")
-            await session.define(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) WITH ID = {table_id}")
+        table_id = uuid.uuid5(_TABLES, f"{keyspace}.{name}")
+        await session.define(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) WITH ID = {table_id}")
 
 
 async def _take_lock(session: CassandraSession, holder: str, wait_seconds: float) -> None:

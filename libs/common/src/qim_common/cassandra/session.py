@@ -8,21 +8,22 @@ comes above the bound waits, in order. A caller who gives up leaves the request 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import ssl
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeAlias
 
-from cassandra import AuthenticationFailed, DriverException
-from cassandra.auth import PlainTextAuthProvider
+from cassandra import DriverException, OperationTimedOut
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, NoHostAvailable, ResultSet, Session
+from cassandra.pool import Host
 from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
-from qim_common.cassandra.errors import CassandraRefused, CassandraUnavailable, error_of
-from qim_common.cassandra.policies import SERIAL_READ, execution_profiles
+from qim_common.cassandra.connecting import connect, make_cluster, refusal
+from qim_common.cassandra.errors import CassandraUnavailable, error_of
+from qim_common.cassandra.policies import SERIAL_READ
 from qim_common.cassandra.settings import CassandraSettings
 from qim_common.telemetry.metrics import CassandraMetrics
 
@@ -37,7 +38,10 @@ BATCH_MAX_BYTES: Final = 256 * 1024
 """Bounds of one batch: larger ones press on a node's heap, and gain nothing."""
 
 _DDL_SECONDS: Final = 60.0
-_HEARTBEAT_SECONDS: Final = 5.0
+_AGREEMENT_SECONDS: Final = 30.0
+_AGREEMENT_PAUSE_SECONDS: Final = 0.1
+_VERSION: Final = "SELECT schema_version FROM system.local WHERE key = 'local'"
+_PREPARE_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,23 +107,16 @@ class CassandraSession:
             CassandraUnavailable: no node answers.
             CassandraRefused: libev is missing, or login, certificates, data centre or keyspace are not right.
         """
-        try:
-            # Without it the driver falls back to asyncore, which is slow and gone in Python 3.12.
-            from cassandra.io.libevreactor import LibevConnection
-        except ImportError as error:
-            raise CassandraRefused(
-                f"the Cassandra driver has no libev: {error}; install a wheel of cassandra-driver that has it"
-            ) from None
         name = settings.cassandra_keyspace if keyspace is None else keyspace
-        cluster = _cluster(settings, LibevConnection)
+        cluster = make_cluster(settings)
         try:
-            session = await asyncio.to_thread(cluster.connect, name or None)
+            session = await asyncio.to_thread(connect, cluster, name)
         except asyncio.CancelledError:
             cluster.shutdown()
             raise
         except Exception as error:  # noqa: BLE001  the driver raises many kinds; they are told apart there
             await asyncio.to_thread(cluster.shutdown)
-            raise _refusal(error, cluster, settings, name) from None
+            raise refusal(error, cluster, settings) from None
         return cls(cluster, session, settings, metrics)
 
     @property
@@ -130,6 +127,11 @@ class CassandraSession:
     async def close(self) -> None:
         """End the connections; requests in flight fail as unavailable."""
         await asyncio.to_thread(self._cluster.shutdown)
+
+    async def prepare(self, *statements: Statement) -> None:
+        """Prepare statements before their first use, at a service's start. Raises CassandraUnavailable."""
+        for statement in statements:
+            await self._prepare(statement)
 
     async def execute(self, statement: Statement, values: Sequence[Value] = (), *, serial: bool = False) -> list[Row]:
         """Execute it and return all rows, as tuples in the order of its columns.
@@ -182,19 +184,40 @@ class CassandraSession:
             CassandraUnavailable: the nodes do not agree on the schema.
         """
 
-        def work() -> bool:
-            agreed: bool = self._session.execute(cql, timeout=_DDL_SECONDS).response_future.is_schema_agreed
-            return agreed
-
         try:
-            agreed = await asyncio.to_thread(work)
+            await asyncio.to_thread(self._session.execute, cql, timeout=_DDL_SECONDS)
         except (DriverException, NoHostAvailable) as error:
             raise error_of(error, "schema", changes=True) from error
-        if not agreed:
-            raise CassandraUnavailable("the nodes do not agree on the schema; is one of them down?")
+        await self.agree()
+
+    async def agree(self) -> None:
+        """Wait until all nodes that are connected have the same schema, asking each itself.
+
+        The driver asks one node what it knows of the others: a node that has not heard of a change takes the old
+        version for everybody's. Raises CassandraUnavailable where they do not agree in time."""
+        end = time.monotonic() + _AGREEMENT_SECONDS
+        while len(await self._schema_versions()) != 1:
+            if time.monotonic() > end:
+                raise CassandraUnavailable("the nodes do not agree on the schema; does one of them hang?")
+            await asyncio.sleep(_AGREEMENT_PAUSE_SECONDS)
+
+    async def _schema_versions(self) -> set[object]:
+        """The versions that the nodes tell; one that does not answer has one of its own."""
+
+        def ask(host: Host) -> object:
+            try:
+                return self._session.execute(_VERSION, host=host).one()[0]
+            except (DriverException, NoHostAvailable):
+                return host
+
+        hosts = [pool.host for pool in self._session.get_pools() if not pool.is_shutdown]
+        return set(await asyncio.gather(*(asyncio.to_thread(ask, host) for host in hosts)))
 
     async def use(self, keyspace: str) -> None:
-        """Go on in another keyspace; statements prepared before are forgotten."""
+        """Go on in another keyspace, which exists; statements prepared before are forgotten.
+
+        Raises CassandraUnavailable where the nodes do not agree on the schema."""
+        await self.agree()
         await asyncio.to_thread(self._session.set_keyspace, keyspace)
         self._prepared.clear()
 
@@ -207,13 +230,20 @@ class CassandraSession:
         async with self._preparing:
             if statement not in self._prepared:
                 try:
-                    prepared = await asyncio.to_thread(self._session.prepare, statement.cql)
+                    prepared = await asyncio.to_thread(self._prepare_somewhere, statement.cql)
                 except Exception as error:
                     raise error_of(error, statement.name, changes=False) from error
                 prepared.is_idempotent = statement.idempotent
                 prepared.fetch_size = statement.fetch_size
                 self._prepared[statement] = prepared
         return self._prepared[statement]
+
+    def _prepare_somewhere(self, cql: str) -> PreparedStatement:
+        """Blocks. The driver asks one node, each time another, and that one may hang."""
+        for _ in range(_PREPARE_ATTEMPTS - 1):
+            with contextlib.suppress(OperationTimedOut):
+                return self._session.prepare(cql)
+        return self._session.prepare(cql)
 
     async def _send(
         self, statement: Statement, query: Any, profile: object, paging_state: bytes | None
@@ -276,43 +306,3 @@ class CassandraSession:
             request.future.set_result(request.rows or [])
         else:
             request.future.set_exception(error_of(error, request.statement.name, changes=request.statement.changes))
-
-
-def _cluster(settings: CassandraSettings, connection_class: type) -> Cluster:
-    auth = None
-    try:
-        if settings.cassandra_username:
-            auth = PlainTextAuthProvider(settings.cassandra_username, settings.password())
-        context = settings.ssl_context()
-    except (OSError, ssl.SSLError, ValueError) as error:
-        raise CassandraRefused(f"a file of QIM_CASSANDRA_* cannot be taken: {error}") from None
-    return Cluster(
-        contact_points=settings.endpoints,
-        execution_profiles=execution_profiles(settings),
-        connection_class=connection_class,
-        auth_provider=auth,
-        ssl_context=context,
-        connect_timeout=settings.cassandra_timeout_seconds,
-        control_connection_timeout=settings.cassandra_timeout_seconds,
-        idle_heartbeat_interval=_HEARTBEAT_SECONDS,
-        idle_heartbeat_timeout=_HEARTBEAT_SECONDS,
-        application_name="qim",
-        monitor_reporting_enabled=False,
-    )
-
-
-def _refusal(error: BaseException, cluster: Cluster, settings: CassandraSettings, keyspace: str) -> BaseException:
-    """Why there is no session: what the operator has to change, or that nobody answers."""
-    if isinstance(error, NoHostAvailable):
-        causes = list(error.errors.values()) if isinstance(error.errors, dict) else []
-        if any(isinstance(cause, AuthenticationFailed) for cause in causes):
-            return CassandraRefused("Cassandra refused the login; check QIM_CASSANDRA_USERNAME and its password file")
-        found = sorted({host.datacenter for host in cluster.metadata.all_hosts() if host.datacenter})
-        if found and settings.cassandra_local_dc not in found:
-            return CassandraRefused(
-                f"QIM_CASSANDRA_LOCAL_DC: no node is in {settings.cassandra_local_dc}; there are {', '.join(found)}"
-            )
-        return CassandraUnavailable(f"no node of Cassandra answers: {error}")
-    if isinstance(error, DriverException) and keyspace and f"'{keyspace}' does not exist" in str(error).lower():
-        return CassandraRefused(f"Cassandra has no keyspace {keyspace}; run `qimctl schema migrate` first")
-    return error_of(error, "connect", changes=False)

@@ -49,7 +49,7 @@ ContactPoints = Annotated[
 
 
 class CassandraSettings(BaseSettings):
-    """One cluster and keyspace. Works for ScyllaDB alike, which speaks the same protocol."""
+    """One cluster and keyspace. Works for ScyllaDB alike, which speaks version 4 of the same protocol."""
 
     model_config = SettingsConfigDict(env_prefix="QIM_", frozen=True)
 
@@ -57,6 +57,7 @@ class CassandraSettings(BaseSettings):
     cassandra_local_dc: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "dc1"
     cassandra_keyspace: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,47}$")] = "qim"
     cassandra_consistency: Literal["QUORUM", "LOCAL_QUORUM"] = "QUORUM"
+    cassandra_protocol_version: Annotated[int, Field(ge=4, le=5)] = 5
     cassandra_timeout_seconds: Annotated[float, Field(gt=0, le=120)] = 5.0
     cassandra_max_in_flight: Annotated[int, Field(ge=1, le=30_000)] = 512
     cassandra_username: str = ""
