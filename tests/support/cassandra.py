@@ -76,9 +76,9 @@ def cassandra_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ca
                 cluster.start()
         yield cluster, shared
         fcntl.flock(use, fcntl.LOCK_UN)
+    # A node ends with the worker that started it, or started it again: each waits for the others.
+    _wait_for_other_users(users)
     if starter:
-        # The nodes end with the worker that started them: it waits for the others.
-        _wait_for_other_users(users)
         cluster.kill()
 
 

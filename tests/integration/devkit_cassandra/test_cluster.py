@@ -7,6 +7,7 @@ from qim_devkit.cassandra import CassandraCluster
 
 def test_a_killed_and_a_paused_node_come_back(breakable_cassandra: CassandraCluster) -> None:
     cluster = breakable_cassandra
+    other = CassandraCluster(cluster.directory)
     first, second, third = cluster.nodes
     killed = second.pid
     second.kill()
@@ -23,6 +24,8 @@ def test_a_killed_and_a_paused_node_come_back(breakable_cassandra: CassandraClus
     assert cluster.running
     assert second.pid != killed
     assert all(node.answers() for node in cluster.nodes)
+    # An object of another process, which knew the killed one, finds the new one.
+    assert [node.pid for node in other.nodes] == [node.pid for node in cluster.nodes]
 
 
 def test_another_object_finds_the_running_nodes(cassandra: CassandraCluster) -> None:

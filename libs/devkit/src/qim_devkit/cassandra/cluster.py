@@ -125,10 +125,11 @@ class CassandraCluster:
 
     def heal(self, timeout: float = NODE_START_SECONDS) -> None:
         """Let paused nodes run on, start killed ones, and wait until all answer. Raises CassandraStartError."""
-        for number, node in enumerate(self.nodes):
-            if node.running and node.paused:
+        for node in self.nodes:
+            if node.running:
                 node.resume()
-            elif not node.running:
+        for number, node in enumerate(self.nodes):
+            if not node.running:
                 self.restart(number, timeout)
         for node in self.nodes:
             node.wait_until_serving(timeout)

@@ -39,7 +39,6 @@ class CassandraNode:
         self.config = config
         self._tether = tether
         self._process: subprocess.Popen[bytes] | None = None
-        self._found: int | None = self._find()
         self.paused = False
         self.log_start = 0
         """Where in the log the present run begins."""
@@ -57,7 +56,9 @@ class CassandraNode:
     @property
     def pid(self) -> int:
         """The process id. Raises RuntimeError while the node does not run."""
-        pid = self._process.pid if self._process is not None else self._found
+        if self._process is not None and self._process.poll() is None:
+            return self._process.pid
+        pid = self._find()
         if pid is None:
             raise RuntimeError(f"{self.name} is not running")
         return pid
@@ -65,9 +66,7 @@ class CassandraNode:
     @property
     def running(self) -> bool:
         """Whether the process lives; a paused one does."""
-        if self._process is not None:
-            return self._process.poll() is None
-        return self._found is not None and self._is_this_node(self._found)
+        return (self._process is not None and self._process.poll() is None) or self._find() is not None
 
     def launch(self, java: Path, jars: Path) -> None:
         """Start the process; `wait_until_serving` tells when it answers.
@@ -173,7 +172,7 @@ class CassandraNode:
         return not self.running
 
     def _forget(self) -> None:
-        self._process = self._found = None
+        self._process = None
         self.paused = False
         self._pid_file.unlink(missing_ok=True)
 
@@ -182,7 +181,7 @@ class CassandraNode:
         return self.config.directory / "pid"
 
     def _find(self) -> int | None:
-        """The node that an earlier supervisor started and left running."""
+        """The node that another supervisor started, earlier or meanwhile, and left running."""
         try:
             pid = int(self._pid_file.read_text())
         except (FileNotFoundError, ValueError):
