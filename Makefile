@@ -9,8 +9,8 @@ BUF := .cache/buf-$(BUF_VERSION)/buf
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check lint format format-check types imports unit contract integration e2e conformance \
-	replay model mutants faults protos buf bench lock clean
+.PHONY: help setup demo up cassandra-up cassandra-down test check lint format format-check types imports unit contract integration \
+	e2e conformance replay model mutants faults protos buf bench lock clean
 
 help: ## List every target with a line of explanation (the default)
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,12 @@ demo: setup ## Start the suite and play the hiking group, every number checked (
 
 up: setup ## Run the suite in the foreground for development; Ctrl-C stops it, its data stays in .qim/
 	@$(BIN)/qim-dev up
+
+cassandra-up: setup ## Start a Cassandra cluster of three nodes on loopback, data in .qim/cassandra; needs Java and, once, Maven
+	@$(BIN)/qim-dev cassandra-up
+
+cassandra-down: setup ## Stop that cluster; its data stays
+	@$(BIN)/qim-dev cassandra-down
 
 test: setup ## Run every test, end to end included; pytest's summary comes last
 	@$(PYTEST) -n 2 --dist loadfile

@@ -6,7 +6,12 @@ import os
 
 from qim_devkit.ports import CHOICE, RANGE_VARIABLE
 
-pytest_plugins = ["tests.support.valkey", "tests.support.writers", "tests.support.shifted_clock"]
+pytest_plugins = [
+    "tests.support.valkey",
+    "tests.support.writers",
+    "tests.support.shifted_clock",
+    "tests.support.cassandra",
+]
 """The embedded servers; more fixture modules are named here."""
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):

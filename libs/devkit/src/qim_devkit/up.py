@@ -18,6 +18,7 @@ from typing import Annotated
 
 import typer
 
+from qim_devkit.cassandra.command import cassandra_down, cassandra_up
 from qim_devkit.cli_program import program
 from qim_devkit.paths import SuitePaths
 from qim_devkit.processes import SuiteError
@@ -103,11 +104,6 @@ def _place(paths: SuitePaths) -> str:
     return ""
 
 
-@app.callback()
-def commands() -> None:
-    """Keeps `up` a command of its own, beside those to come."""
-
-
 @app.command()
 def up(
     directory: Annotated[Path, typer.Option(help="Where certificates, data and logs live.")] = Path(".qim"),
@@ -121,6 +117,10 @@ def up(
             asyncio.run(run(suite))
     except (DirectoryInUseError, SuiteError, ValkeyStartError, ValkeyNotAvailable, ValueError) as error:
         raise SystemExit(f"qim: {error}") from None
+
+
+app.command("cassandra-up")(cassandra_up)
+app.command("cassandra-down")(cassandra_down)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from qim_admin import cli_questions
 from qim_admin.cli_group import GroupArgument, group_app
+from qim_admin.cli_schema import schema_app
 from qim_admin.cli_session import Output, Session, chunks, refusal
 from qim_client import MembershipResult, OperatorClient
 from qim_client.operators import MAX_PEOPLE
@@ -34,6 +35,7 @@ app = typer.Typer(
 membership = typer.Typer(help="Add and remove members.", no_args_is_help=True)
 app.add_typer(membership, name="membership")
 app.add_typer(group_app, name="group")
+app.add_typer(schema_app, name="schema")
 app.command("explain")(cli_questions.explain)
 app.command("timeline")(cli_questions.timeline)
 

@@ -226,6 +226,42 @@ class PushMetrics(DispatchMetrics):
         )
 
 
+class CassandraMetrics:
+    """Requests to Cassandra; `statement` is one of the program's own names."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        # Finished requests. `outcome`: ok, or the driver's class of error.
+        self._requests = Counter(
+            "qim_cassandra_requests_total", "Finished requests", ("statement", "outcome"), registry=registry
+        )
+        # From the request to its answer, without the wait for a free place.
+        self._seconds = Histogram(
+            "qim_cassandra_seconds", "Time a request took", ("statement",), buckets=_CALL_BUCKETS, registry=registry
+        )
+        # Requests that wait for an answer; bounded by QIM_CASSANDRA_MAX_IN_FLIGHT.
+        self.in_flight = Gauge("qim_cassandra_in_flight", "Requests being answered", registry=registry)
+        self._request_children: dict[tuple[str, str], Counter] = {}
+        self._second_children: dict[str, Histogram] = {}
+
+    def observe(self, statement: str, outcome: str, seconds: float) -> None:
+        """One finished request."""
+        key = (statement, outcome)
+        counter = self._request_children.get(key)
+        if counter is None:
+            counter = self._request_children[key] = self._requests.labels(*key)
+        counter.inc()
+        histogram = self._second_children.get(statement)
+        if histogram is None:
+            histogram = self._second_children[statement] = self._seconds.labels(statement)
+        histogram.observe(seconds)
+
+
+@cache
+def cassandra_metrics() -> CassandraMetrics:
+    """The process's metrics of Cassandra."""
+    return CassandraMetrics()
+
+
 @cache
 def rpc_metrics() -> RpcMetrics:
     """The process's RPC metrics."""

@@ -1,0 +1,1 @@
+"""The session service's tables in Cassandra, as numbered migrations: `<number>_<name>.cql`."""

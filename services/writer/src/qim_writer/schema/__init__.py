@@ -1,0 +1,1 @@
+"""The writer's tables in Cassandra, as numbered migrations: `<number>_<name>.cql` (qim_common.cassandra.migrations)."""
