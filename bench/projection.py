@@ -20,12 +20,13 @@ from bench.redis_load import main_thread_cpu
 from bench.rig import TENANT
 from qim_common.ids import ConversationId, UserId
 from qim_common.keys import PersonKeys
+from qim_common.positions import Position
 from qim_common.redis import Argument, Connection, Instance, Script, ScriptLoader, checked, run
 from qim_common.topology import Topology
 from qim_devkit.valkey import ValkeyServer
 from qim_session.backends.redis_projection import PROJECT_ENTRIES, RedisProjectionStore
 from qim_session.domain.entries import ProjectionEntry
-from qim_session.domain.position import Checkpoint, Position
+from qim_session.domain.position import Checkpoint
 from qim_session.storage.projection import ENTRIES_PER_CALL, CheckpointStep, Projected
 
 PEOPLE: Final = 20_000

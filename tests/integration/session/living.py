@@ -15,6 +15,7 @@ from qim.session.v1 import session_pb2
 from qim_common.enums import MemberState
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
+from qim_common.positions import Position
 from qim_common.redis import Instance
 from qim_session.backends.redis_dispatch import RedisDispatchLog
 from qim_session.backends.redis_live import RedisClock, RedisRecent
@@ -25,7 +26,6 @@ from qim_session.commands.live.tokens import ResumeTokens
 from qim_session.commands.mailbox import Mailbox
 from qim_session.commands.rebuild import Rebuild
 from qim_session.commands.register import Registrar
-from qim_session.domain.position import Position
 from qim_session.handlers.live_wire import LiveWire
 from qim_session.storage.conversations import ConversationState, DeliveredPage, WireMessage
 from qim_session.storage.dispatch import DispatchRead

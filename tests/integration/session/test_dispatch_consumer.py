@@ -10,6 +10,7 @@ from tests.support.valkey import connected_again
 from qim_common.errors import BackendUnavailable
 from qim_common.ids import MembershipOp
 from qim_common.keys import BucketKeys, projection_epoch
+from qim_common.positions import Position
 from qim_common.records import Audience, RecordType, StateChange
 from qim_common.redis import Instance
 from qim_common.topology import Topology
@@ -22,7 +23,7 @@ from qim_session.commands.memlog import MemlogRegistrar
 from qim_session.commands.projection import Projector
 from qim_session.commands.projection_lane import ProjectionLane
 from qim_session.domain.membership import MembersCache, MembershipChange
-from qim_session.domain.position import Checkpoint, Position
+from qim_session.domain.position import Checkpoint
 from qim_session.storage.projection import CheckpointStep
 
 ANA, BEN, CARA = user(1), user(2), user(3)

@@ -12,12 +12,13 @@ from tests.support.dispatch import TENANT, group, messages, ordinary, user
 
 from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.keys import PersonKeys, checkpoints
+from qim_common.positions import Position
 from qim_common.redis import Instance
 from qim_session.commands.consume import DispatchConsumer
 from qim_session.commands.lane import PartitionMovedError
 from qim_session.commands.projection import Projector
 from qim_session.domain.entries import ProjectionEntry
-from qim_session.domain.position import Checkpoint, Position
+from qim_session.domain.position import Checkpoint
 from qim_session.storage.projection import ENTRIES_PER_CALL, CheckpointStep
 
 ANA = user(1)

@@ -12,9 +12,9 @@ from tests.support.dispatch import TENANT, group, user
 
 from qim_common.ids import DeviceId
 from qim_common.keys import usig
+from qim_common.positions import LOG_START
 from qim_common.redis import Instance
 from qim_session.backends.redis_signals import RedisSignalLog
-from qim_session.domain.position import LOG_START
 from qim_session.domain.signals import SIGNAL_FIELD, Signal, SignalKind
 
 pytestmark = pytest.mark.server

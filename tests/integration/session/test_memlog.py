@@ -12,6 +12,7 @@ from tests.support.dispatch import group, messages, ordinary, user
 from qim_common.errors import BackendUnavailable
 from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.keys import BucketKeys, checkpoints, projection_epoch
+from qim_common.positions import Position
 from qim_session.backends.redis_memlog import RedisMemberLog
 from qim_session.backends.redis_people import RedisPeople
 from qim_session.commands.audience import Audiences
@@ -21,7 +22,7 @@ from qim_session.commands.projection import Projector
 from qim_session.commands.projection_lane import ProjectionLane
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.membership import MembersCache
-from qim_session.domain.position import Gap, Position
+from qim_session.domain.position import Gap
 
 ANA, BEN = user(1), user(2)
 HIKERS = group(1)

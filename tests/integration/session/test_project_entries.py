@@ -8,10 +8,11 @@ import pytest
 from tests.integration.session.conftest import Store
 from tests.support.dispatch import TENANT, group, user
 
+from qim_common.positions import Position
 from qim_common.redis import ReplyError, run
 from qim_session.backends.redis_projection import PROJECT_ENTRIES
 from qim_session.domain.entries import ProjectionEntry
-from qim_session.domain.position import Checkpoint, Position
+from qim_session.domain.position import Checkpoint
 from qim_session.storage.projection import ENTRIES_PER_CALL, CheckpointMoved, CheckpointStep, Projected
 
 ANA, BEN = user(1), user(2)

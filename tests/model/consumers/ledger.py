@@ -11,10 +11,11 @@ from tests.support.dispatch import TENANT
 
 from qim_common.ids import ConversationId, UserId
 from qim_common.keys import BucketKeys, PersonKeys, checkpoints, progress, projection_epoch, ucs_pending
+from qim_common.positions import Position
 from qim_common.redis import Argument, Instance
 from qim_common.topology import Topology
 from qim_session.domain.cursors import Cursor
-from qim_session.domain.position import Checkpoint, Position
+from qim_session.domain.position import Checkpoint
 from qim_session.storage.projection import CheckpointStep, Projected
 
 

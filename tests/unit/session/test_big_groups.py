@@ -8,12 +8,12 @@ from tests.support.dispatch import TENANT, control, group, messages, ordinary, s
 
 from qim_common.errors import MembershipVersionExpired
 from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId
+from qim_common.positions import Position
 from qim_common.records import Audience, BlockFlags, StateChange
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_session.commands.audience import Audiences, Reached
 from qim_session.domain.folding import DispatchEntry, fold
 from qim_session.domain.membership import MembersCache, MembershipChange
-from qim_session.domain.position import Position
 
 ANA, BEN, CARA = user(1), user(2), user(3)
 CITY = group(1)

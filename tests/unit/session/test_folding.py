@@ -8,10 +8,10 @@ import pytest
 from tests.support.dispatch import control, group, messages, ordinary, state, user
 
 from qim_common.ids import MembershipOp
+from qim_common.positions import Position
 from qim_common.records import Audience, RecordType, StateChange
 from qim_session.domain.folding import DispatchEntry, Step, fold
 from qim_session.domain.membership import MembershipChange
-from qim_session.domain.position import Position
 
 ANA, BEN, CARA = user(1), user(2), user(3)
 

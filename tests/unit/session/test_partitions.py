@@ -8,12 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.support.dispatch import TENANT, group, user
 
+from qim_common.positions import Position
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_session.commands.lag import Lag
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.leases import Tenure, renewed
 from qim_session.domain.memlog import joined
-from qim_session.domain.position import Position
 
 HEAD = struct.pack(">Q16sH", TENANT, group(1), 2)
 

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qim_session.domain.position import (
-    LOG_START,
-    Checkpoint,
-    Continue,
-    Gap,
-    LogBounds,
-    Position,
-    Refuse,
-    decide_start,
-)
+from qim_common.positions import LOG_START, Position
+from qim_session.domain.position import Checkpoint, Continue, Gap, LogBounds, Refuse, decide_start
 
 THIS, OTHER = "a" * 32, "b" * 32
 

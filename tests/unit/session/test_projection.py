@@ -8,11 +8,12 @@ import pytest
 from tests.support.dispatch import TENANT, group, user
 
 from qim_common.errors import BackendUnavailable
+from qim_common.positions import Position
 from qim_common.topology import Topology
 from qim_session.commands.lane import PartitionMovedError
 from qim_session.commands.projection import Projector
 from qim_session.domain.entries import ProjectionEntry
-from qim_session.domain.position import Checkpoint, Position
+from qim_session.domain.position import Checkpoint
 from qim_session.storage.projection import CheckpointMoved, CheckpointStep, PartitionProgress, Projected
 
 PARTITION = 3

@@ -45,14 +45,6 @@ def _comma_list(value: object) -> object:
     return value
 
 
-def _redis_backend_only(value: str) -> str:
-    if value in {"tiered", "scylla"}:
-        raise PydanticCustomError("qim_backend", "this release has the backend redis only; write redis")
-    if value != "redis":
-        raise PydanticCustomError("qim_backend", "write redis")
-    return value
-
-
 def _webhook_url(text: str) -> str:
     try:
         parts = urlsplit(text)
@@ -135,7 +127,9 @@ class StoreSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
 
-    backend: Annotated[str, AfterValidator(_redis_backend_only)] = "redis"
+    backend: Literal["redis", "tiered", "scylla"] = "redis"
+    ack_level: Literal["log", "replicated", "archived"] = "log"
+    replicas: Annotated[int, Field(ge=0, le=16)] = 0
     redis_addr: RedisAddr
     message_store_addrs: RedisAddrs = ()
     session_redis_addrs: RedisAddrs = ()
@@ -150,6 +144,17 @@ class StoreSettings(BaseSettings):
         ):
             if len({RedisAddress.parse(address) for address in addresses}) != len(addresses):
                 raise PydanticCustomError("qim_distinct", "{name}: name each instance once", {"name": name})
+        return self
+
+    @model_validator(mode="after")
+    def _level_that_can_be_kept(self) -> Self:
+        if self.ack_level == "archived" and self.backend != "tiered":
+            raise PydanticCustomError("qim_ack", "QIM_ACK_LEVEL: archived needs QIM_BACKEND=tiered")
+        if (self.ack_level == "replicated") != (self.replicas > 0):
+            raise PydanticCustomError(
+                "qim_ack",
+                "QIM_REPLICAS: how many replicas may be promoted, with QIM_ACK_LEVEL=replicated and only with it",
+            )
         return self
 
     @property
@@ -187,12 +192,24 @@ class WriterSettings(ServerSettings, StoreSettings, TokenSettings):
     dispatch_retention_hours: Annotated[float, Field(gt=0, le=24 * 365)] = 24.0
     retention_interval_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300.0
     session_addr: OptionalAddress = ""
+    outbox_max_messages: Annotated[int, Field(ge=1, le=10**9)] = 5_000_000
 
     @model_validator(mode="after")
     def _limit_within_maximum(self) -> Self:
         if self.group_member_limit > self.group_member_limit_max:
             raise PydanticCustomError("qim_limit", "QIM_GROUP_MEMBER_LIMIT: must not exceed QIM_GROUP_MEMBER_LIMIT_MAX")
         return self
+
+
+class ArchiverSettings(ProcessSettings, StoreSettings):
+    """The process that brings what is committed into the archive, and lets old records leave Redis."""
+
+    service: ClassVar[str] = "archiver"
+
+    health_listen: ListenAddress = "127.0.0.1:7415"
+    metrics_listen: ListenAddress = "127.0.0.1:7425"
+    archive_linger_ms: Annotated[int, Field(ge=0, le=10_000)] = 250
+    hot_record_hours: Annotated[float, Field(ge=0, le=24 * 365)] = 24.0
 
 
 class SessionSettings(ServerSettings, StoreSettings, TokenSettings):
@@ -300,6 +317,7 @@ def split_listen(address: str) -> tuple[str, int]:
 
 __all__ = [
     "AdminSettings",
+    "ArchiverSettings",
     "ProcessSettings",
     "PushSettings",
     "PushWebhookSettings",

@@ -26,7 +26,9 @@ class BucketKeys:
 
     @cached_property
     def meta(self) -> str:
-        """Hash: generation of the idempotency entries, the stamps of its rotation, the marks of the dispatch log."""
+        """Hash: generation of the idempotency entries, the stamps of its rotation, the marks of the dispatch log; with
+        an archive also `arch`, the id of the newest dispatch entry that is archived with all before it, and how many
+        messages and state entries were recorded (`rec`) and archived (`arcd`)."""
         return f"{{b{self.bucket:03d}}}:meta"
 
     @cached_property
@@ -48,6 +50,12 @@ class BucketKeys:
     def untrimmed(self) -> str:
         """Set: the groups of this bucket whose floor has moved above their oldest record, each as in `retained`."""
         return f"{{b{self.bucket:03d}}}:untrimmed"
+
+    @cached_property
+    def hot(self) -> str:
+        """Sorted set: the conversations of this bucket that have archived records here, each as in `retained`, by the
+        commit time (ms) of the oldest."""
+        return f"{{b{self.bucket:03d}}}:hot"
 
     @cached_property
     def idem(self) -> tuple[str, str, str]:

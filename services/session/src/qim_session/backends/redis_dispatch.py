@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from qim_common.keys import BucketKeys
+from qim_common.positions import LOG_START, Position
 from qim_common.records import DISPATCH_FIELD
 from qim_common.redis import Argument, Instance, ReplyError, Role, TopologyMismatch, checked, read_fingerprint
 from qim_session.domain.folding import DispatchEntry
-from qim_session.domain.position import LOG_START, LogBounds, Position
+from qim_session.domain.position import LogBounds
 from qim_session.storage.dispatch import DispatchRead
 
 _NO_SUCH_KEY: Final = "ERR no such key"

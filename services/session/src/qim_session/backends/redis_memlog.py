@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from qim_common.keys import BucketKeys
+from qim_common.positions import Position
 from qim_common.redis import Argument, Instance, checked
-from qim_session.domain.position import Position
 from qim_session.storage.partitions import MemlogEntry
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from qim_common.keys import usig
+from qim_common.positions import LOG_START, Position
 from qim_common.redis import Argument, Instance, ReplyError
-from qim_session.domain.position import LOG_START, Position
 from qim_session.domain.signals import SIGNAL_FIELD, Signal
 from qim_session.storage.live import SignalRead
 

@@ -18,13 +18,14 @@ from typing import Final
 
 from qim_common.backoff import Backoff
 from qim_common.errors import QimError
+from qim_common.positions import Position
 from qim_common.redis import StartRefused
 from qim_common.telemetry.metrics import DispatchMetrics
 from qim_session.commands.lag import Lag
 from qim_session.commands.lane import Lane, LogGap, PartitionMovedError
 from qim_session.commands.locating import Start, overtaken, survey
 from qim_session.domain.folding import DispatchEntry
-from qim_session.domain.position import Checkpoint, Position
+from qim_session.domain.position import Checkpoint
 from qim_session.storage.dispatch import DispatchLog
 
 _log = logging.getLogger(__name__)

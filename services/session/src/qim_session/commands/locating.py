@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from qim_common.positions import Position
 from qim_session.commands.lane import Lane, LogGap
-from qim_session.domain.position import Checkpoint, Continue, Gap, Position, Refuse, decide_start
+from qim_session.domain.position import Checkpoint, Continue, Gap, Refuse, decide_start
 from qim_session.storage.dispatch import DispatchLog
 
 

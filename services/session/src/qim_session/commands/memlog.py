@@ -13,10 +13,10 @@ from typing import Final
 
 from qim_common.backoff import Backoff
 from qim_common.errors import QimError
+from qim_common.positions import Position
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.memlog import joined
-from qim_session.domain.position import Position
 from qim_session.storage.partitions import MemberLog, MemlogEntry
 from qim_session.storage.projection import ENTRIES_PER_CALL, ConversationSets
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from qim_common.ids import ConversationId, TenantId
+from qim_common.positions import Position
 from qim_common.records import (
     Audience,
     Block,
@@ -26,7 +27,6 @@ from qim_common.records import (
     unpack_blocks,
 )
 from qim_session.domain.membership import MembershipChange, read_control_body
-from qim_session.domain.position import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from qim_common.positions import Position
 from qim_session.domain.folding import DispatchEntry
-from qim_session.domain.position import LogBounds, Position
+from qim_session.domain.position import LogBounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from qim_common.ids import ConversationId, TenantId, UserId
-from qim_session.domain.position import Position
+from qim_common.positions import Position
 from qim_session.domain.signals import Signal
 
 

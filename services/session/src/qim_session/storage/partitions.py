@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from qim_session.domain.position import Position
+from qim_common.positions import Position
 
 
 class LeaseStore(Protocol):

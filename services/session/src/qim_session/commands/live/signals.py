@@ -8,12 +8,12 @@ from typing import Final
 
 from qim_common.backoff import Backoff
 from qim_common.errors import QimError
+from qim_common.positions import Position
 from qim_common.redis import StartRefused
 from qim_session.commands.live.attachment import Attachment
 from qim_session.commands.live.connected import Connected
 from qim_session.commands.live.events import EventEncoder, WireEvent
 from qim_session.commands.live.stream import LiveStream
-from qim_session.domain.position import Position
 from qim_session.domain.signals import Signal
 from qim_session.storage.live import SignalLog
 

@@ -19,6 +19,7 @@ from typing import Final
 from qim_common.backoff import Backoff
 from qim_common.errors import MembershipVersionExpired, QimError
 from qim_common.ids import show
+from qim_common.positions import Position
 from qim_common.records import Block, unpack_blocks
 from qim_common.redis import StartRefused
 from qim_common.telemetry.metrics import SessionMetrics
@@ -27,7 +28,6 @@ from qim_session.commands.live.fan_out import FanOut, Found
 from qim_session.commands.live.finding import Finding
 from qim_session.commands.locating import Start, overtaken
 from qim_session.domain.folding import DispatchEntry
-from qim_session.domain.position import Position
 from qim_session.storage.dispatch import DispatchLog
 from qim_session.storage.live import InstanceClock
 

@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from qim_common.errors import BackendUnavailable
+from qim_common.positions import Position
 from qim_common.telemetry.metrics import PushMetrics
 from qim_session.commands.lane import LogGap, PartitionMovedError
 from qim_session.commands.push.deciding import Decider
 from qim_session.commands.push.gathering import Gathered, Gatherer
 from qim_session.domain.folding import DispatchEntry
-from qim_session.domain.position import Checkpoint, LogBounds, Position
+from qim_session.domain.position import Checkpoint, LogBounds
 from qim_session.storage.dispatch import DispatchLog
 from qim_session.storage.live import InstanceClock
 from qim_session.storage.push import PushCheckpoints, PushSink
