@@ -6,11 +6,12 @@ PYTHON ?= $(shell for candidate in python3 python3.14 python3.13 python3.12 pyth
 PYTEST := $(BIN)/python -m pytest
 BUF_VERSION := v1.75.0
 BUF := .cache/buf-$(BUF_VERSION)/buf
+ON_BACKEND = $(if $(BACKEND),--backend '$(BACKEND)')
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up cassandra-up cassandra-down test check lint format format-check types imports unit contract integration \
-	e2e conformance replay model mutants faults protos buf bench lock clean
+	e2e acceptance conformance replay model mutants faults protos buf bench lock clean
 
 help: ## List every target with a line of explanation (the default)
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,8 +21,8 @@ setup: .venv/.members ## Make .venv from the hash-pinned requirements.lock and i
 demo: setup ## Start the suite and play the hiking group, every number checked (under a minute, once set up)
 	@$(BIN)/python -m qim_devkit.demo
 
-up: setup ## Run the suite in the foreground for development; Ctrl-C stops it, its data stays in .qim/
-	@$(BIN)/qim-dev up
+up: setup ## Run the suite in the foreground; Ctrl-C stops it, its data stays in .qim/; BACKEND=tiered: on Cassandra, .qim/tiered/
+	@$(BIN)/qim-dev up $(ON_BACKEND)
 
 cassandra-up: setup ## Start a Cassandra cluster of three nodes on loopback, data in .qim/cassandra; needs Java and, once, Maven
 	@$(BIN)/qim-dev cassandra-up
@@ -62,12 +63,15 @@ integration: setup ## Run the integration tests: one service over mTLS, a real V
 e2e: setup ## Run the end-to-end tests: the whole suite as processes
 	@$(PYTEST) tests/e2e
 
-conformance: setup ## Perform scenario files (FILES="a.yaml b.yaml" MODE=all; default: all files, pulled mailboxes)
-	@$(BIN)/python -m tests.conformance.runner $(if $(MODE),--mode $(MODE)) $(FILES)
+acceptance: setup ## Run the acceptance list of ADR-0021 on a real Valkey and three real nodes of Cassandra
+	@$(PYTEST) tests/acceptance
 
-replay: setup ## Import TRACE=room.jsonl and compare each person with EXPECT=room.csv (NEWCOMER= REJOIN= LEAVER=)
+conformance: setup ## Perform scenario files (FILES="a.yaml b.yaml" MODE=all BACKEND=tiered; default: all, pulled, redis)
+	@$(BIN)/python -m tests.conformance.runner $(if $(MODE),--mode $(MODE)) $(ON_BACKEND) $(FILES)
+
+replay: setup ## Import TRACE=room.jsonl and compare each person with EXPECT=room.csv (NEWCOMER= REJOIN= LEAVER= BACKEND=)
 	@$(BIN)/python -m qim_devkit.replay $(if $(NEWCOMER),--newcomer '$(NEWCOMER)') $(if $(REJOIN),--rejoin '$(REJOIN)') \
-		$(if $(LEAVER),--leaver '$(LEAVER)') '$(TRACE)' '$(EXPECT)'
+		$(if $(LEAVER),--leaver '$(LEAVER)') $(ON_BACKEND) '$(TRACE)' '$(EXPECT)'
 
 model: setup ## Play thousands of sequences against the reference models; QIM_MODEL_SEQUENCES=N, QIM_CONSUMER_WALKS=N for more
 	@$(PYTEST) tests/model
@@ -90,8 +94,8 @@ buf: .venv/.locked ## Lint the protos with buf, built with Go on first use; skip
 		$(BUF) lint && echo "buf lint: no fault"; \
 	fi
 
-bench: setup ## Measure commits, deliveries, lists and the projection, with raw baselines, all on this machine
-	@$(BIN)/python -m bench
+bench: setup ## Measure on this machine, beside raw baselines; BACKEND=tiered: commits and archiving with Cassandra beside
+	@$(BIN)/python -m bench $(ON_BACKEND)
 
 lock: .venv/.locked ## Turn requirements.in into the hash-pinned requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \

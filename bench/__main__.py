@@ -13,6 +13,7 @@ import typer
 import uvloop
 from rich.console import Console
 
+from bench.archive import ArchiveReport, ArchiveTimes, archive
 from bench.baseline import Baseline, baseline
 from bench.commit import CommitReport, CommitTimes, commit
 from bench.connection import connection
@@ -24,6 +25,8 @@ from bench.redis_load import RedisFigures
 from bench.report import Report
 from bench.rig import BODY_BYTES, LoadOptions, Shape
 from bench.script import script
+from bench.scylla import comparison
+from qim_devkit.tiered import Backend
 
 SHAPES: Final = (Shape(groups=200, members=10), Shape(groups=20, members=500))
 
@@ -52,6 +55,7 @@ Rates = Annotated[
 ]
 Subscriptions = Annotated[int, typer.Option("--streams", min=1, max=8, help="Subscribe streams of the subscriber.")]
 Acknowledge = Annotated[float, typer.Option(min=0, help="Seconds after which devices acknowledge; 0: they do not.")]
+OnBackend = Annotated[Backend, typer.Option(help="redis, or tiered: with a Cassandra cluster beside.")]
 Profile = Annotated[str, typer.Option(help="A file for cProfile figures of the load generator or subscriber.")]
 
 
@@ -161,6 +165,50 @@ def delivery_command(
     _finish(measure, output)
 
 
+@app.command("archive")
+def archive_command(
+    rate: Rate = 10_000,
+    seconds: Seconds = 20,
+    groups: Groups = 0,
+    members: Members = 10,
+    quick: Quick = False,
+    output: Format = Output.TABLE,
+) -> None:
+    """The archiver beside the commit path, and on a full outbox; needs Cassandra."""
+    options = LoadOptions(backend=Backend.TIERED)
+    shape = Shape(groups, members) if groups else SHAPES[0]
+
+    async def measure() -> Report:
+        return Report(options, archive=await _archive(shape, options, rate, seconds, quick=quick))
+
+    _finish(measure, output)
+
+
+@app.command("tiered")
+def tiered_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
+    """What differs with the backend tiered: commits beside those of the backend redis, and archiving."""
+    options = LoadOptions(backend=Backend.TIERED)
+
+    async def measure() -> Report:
+        times = _times(10_000, 15, quick=quick)
+        plain = await _commit(SHAPES[:1], LoadOptions(), times)
+        tiered = await _commit(SHAPES[:1], options, times)
+        archived = await _archive(SHAPES[0], options, 10_000, 20, quick=quick)
+        return Report(options, commit=[*plain, *tiered], archive=archived)
+
+    _finish(measure, output)
+
+
+@app.command("scylla")
+def scylla_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
+    """The comparison backend on a Cassandra cluster, beside redis, about half a minute; not part of `all`."""
+
+    async def measure() -> Report:
+        return Report(LoadOptions(), scylla=await comparison(_tell, quick=quick))
+
+    _finish(measure, output)
+
+
 @app.command("all")
 def all_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
     """Everything (the default)."""
@@ -187,9 +235,14 @@ def default(
     context: typer.Context,
     quick: Quick = False,
     output: Format = Output.TABLE,
+    backend: OnBackend = Backend.REDIS,
 ) -> None:
-    """Runs everything when no command is named."""
-    if context.invoked_subcommand is None:
+    """Runs everything when no command is named; with `--backend tiered` what differs there."""
+    if context.invoked_subcommand is not None:
+        return
+    if backend is Backend.TIERED:
+        tiered_command(quick=quick, output=output)
+    else:
         all_command(quick=quick, output=output)
 
 
@@ -209,6 +262,13 @@ async def _baseline(*, quick: bool) -> Baseline:
 
 async def _commit(shapes: tuple[Shape, ...], options: LoadOptions, times: CommitTimes) -> list[CommitReport]:
     return [await commit(shape, options, times, _tell) for shape in shapes]
+
+
+async def _archive(shape: Shape, options: LoadOptions, rate: float, seconds: float, *, quick: bool) -> ArchiveReport:
+    times = ArchiveTimes(rate=rate, seconds=seconds)
+    if quick:
+        times = replace(times, seconds=min(seconds, 6), warmup_seconds=3, fill_seconds=2)
+    return await archive(shape, options, times, _tell)
 
 
 async def _script(*, quick: bool) -> list[RedisFigures]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from bench.plan import Stage
 from bench.rig import LoadOptions, Measured, Rig, Shape, rig
+from qim_devkit.tiered import Backend
 
 P99_BOUND_MS: Final = 100.0
 ACHIEVED_SHARE: Final = 0.97
@@ -54,6 +55,7 @@ class CommitReport:
     steps: list[Measured] = field(default_factory=list)
     acknowledged: int = 0
     faults: list[str] = field(default_factory=list)
+    backend: str = Backend.REDIS
 
 
 async def commit(shape: Shape, options: LoadOptions, times: CommitTimes, tell: Tell) -> CommitReport:
@@ -71,7 +73,7 @@ async def commit(shape: Shape, options: LoadOptions, times: CommitTimes, tell: T
         carried, steps = await _search(ready, closed.achieved, times, shape, tell)
         tell(f"{shape}: comparing every acknowledgement with the heads")
         acknowledged, faults = await ready.verify()
-    return CommitReport(shape, fixed, closed, carried, steps, acknowledged, faults)
+    return CommitReport(shape, fixed, closed, carried, steps, acknowledged, faults, options.backend)
 
 
 async def _search(

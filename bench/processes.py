@@ -70,6 +70,20 @@ def histograms(address: str) -> Samples:
     return dict(found)
 
 
+def values(address: str) -> dict[str, float]:
+    """Counters and gauges of the Prometheus endpoint at `host:port`, summed over their labels.
+
+    Raises OSError when nothing answers."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    found: dict[str, float] = defaultdict(float)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if not sample.name.endswith(("_bucket", "_created")):
+                found[sample.name] += sample.value
+    return dict(found)
+
+
 def since(before: Mapping[float, float], after: Mapping[float, float]) -> dict[float, float]:
     """What a cumulative histogram counted in between."""
     return {bound: count - before.get(bound, 0.0) for bound, count in after.items()}

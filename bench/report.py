@@ -14,6 +14,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
+from bench.archive import ArchiveReport
+from bench.archive_table import archive_table
 from bench.baseline import Baseline
 from bench.commit import CommitReport, carries
 from bench.connection import ClientCost
@@ -24,6 +26,7 @@ from bench.lists import ListReport
 from bench.projection import Projection
 from bench.redis_load import RedisFigures
 from bench.rig import LoadOptions, Measured
+from bench.scylla import Comparison, comparison_table
 from bench.session_tables import delivery_table, lists_table, projection_table, verdict
 
 _WIDTH: Final = 140
@@ -43,11 +46,13 @@ class Report:
     projection: Projection | None = None
     lists: ListReport | None = None
     delivery: DeliveryReport | None = None
+    archive: ArchiveReport | None = None
+    scylla: Comparison | None = None
 
     @property
     def faults(self) -> list[str]:
         """What the verifications found wrong."""
-        verified = (*(self.commit or ()), self.lists, self.delivery)
+        verified = (*(self.commit or ()), self.lists, self.delivery, self.scylla, self.archive)
         return [fault for part in verified if part is not None for fault in part.faults]
 
     def to_json(self) -> str:
@@ -80,6 +85,10 @@ class Report:
             parts.append(lists_table(self.lists))
         if self.delivery:
             parts.append(delivery_table(self.delivery))
+        if self.scylla:
+            parts.append(comparison_table(self.scylla))
+        if self.archive:
+            parts.append(archive_table(self.archive))
         return parts
 
 
@@ -90,10 +99,12 @@ def _latency(latency: Latency | None) -> str:
 
 
 def _commit_table(report: CommitReport) -> RenderableType:
-    table = Table(title=f"the commit path: {report.shape}", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(
+        title=f"the commit path: {report.shape}, backend {report.backend}", title_justify="left", box=SIMPLE_HEAD
+    )
     for column in ("", "offered/s", "achieved/s", "P50 ms", "P99", "P99.9", "max"):
         table.add_column(column, justify="right" if column else "left")
-    for name in ("writer", "redis", "load"):
+    for name in report.fixed.cpu_us:
         table.add_column(f"{name} us", justify="right")
     for column in ("cores", "errors"):
         table.add_column(column, justify="right")
@@ -114,7 +125,7 @@ def _commit_table(report: CommitReport) -> RenderableType:
 def _measured(measured: Measured) -> list[str]:
     latency = measured.latency
     figures = ["-"] * 4 if latency is None else [f"{part:.1f}" for part in asdict(latency).values()]
-    cpu = [f"{measured.cpu_us[name]:.1f}" for name in ("writer", "redis", "load")]
+    cpu = [f"{microseconds:.1f}" for microseconds in measured.cpu_us.values()]
     errors = ", ".join(f"{reason} {count}" for reason, count in measured.errors.items()) or "0"
     offered = f"{measured.offered:,.0f}" if measured.offered else "-"
     return [offered, f"{measured.achieved:,.0f}", *figures, *cpu, f"{measured.cores:.2f}", errors]

@@ -12,13 +12,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import redis.asyncio
+
 from bench.figures import Latency, latency_of, per_message
 from bench.load_process import LoadProcess
 from bench.plan import LoadPlan, Stage
 from bench.processes import CpuWindow, histograms, shares, since
 from qim_client.gateway import GatewayClient
+from qim_common.config import StoreSettings
 from qim_common.ids import ConversationId, TenantId, UserId, uuid7
+from qim_common.keys import BucketKeys
+from qim_devkit.cassandra import CassandraCluster
 from qim_devkit.suite import Suite
+from qim_devkit.tiered import CLUSTER_DIRECTORY, Backend, backend_arguments
 
 TENANT: Final = TenantId(1)
 BODY_BYTES: Final = 220
@@ -39,13 +45,15 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How load is made: Valkey instances, load processes, streams of each, and the frames' tick in milliseconds."""
+    """How load is made: Valkey instances, load processes, streams of each, and the frames' tick in milliseconds; and on
+    which backend: with `tiered` a Cassandra cluster and an archiver run beside, on the same processors."""
 
     valkeys: int = 1
     gateways: int = 1
     streams: int = 2
     tick_ms: float = 2.0
     profile: str = ""
+    backend: str = Backend.REDIS
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +91,16 @@ class Rig:
     """Groups and load generators on a running writer."""
 
     def __init__(
-        self, suite: Suite, loads: list[LoadProcess], client: GatewayClient, groups: dict[str, UserId]
+        self,
+        suite: Suite,
+        loads: list[LoadProcess],
+        client: GatewayClient,
+        groups: dict[str, UserId],
+        cluster: CassandraCluster | None,
     ) -> None:
-        self._suite = suite
+        self.suite = suite
+        self._cluster = cluster
+        self._buckets = StoreSettings.model_fields["commit_buckets"].default
         self._loads = loads
         self._client = client
         self._groups = groups
@@ -94,12 +109,8 @@ class Rig:
         """Run one stage; its rate, or its frames, are shared out among the load generators."""
         count = len(self._loads)
         share = replace(stage, rate=stage.rate / count, frames=max(stage.frames // count, 1) if stage.frames else 0)
-        pids = {
-            "writer": [self._suite.pid("writer")],
-            "redis": [self._suite.pid(name) for name in self._suite.valkey_names],
-            "load": [load.pid for load in self._loads],
-        }
-        metrics = self._suite.metrics_address("writer")
+        pids = self.pids()
+        metrics = self.suite.metrics_address("writer")
         before = await asyncio.to_thread(histograms, metrics)
         window = CpuWindow(pids)
         window.start()
@@ -133,6 +144,30 @@ class Rig:
             commit_buckets=since(before.get(_COMMIT_METRIC, {}), after[_COMMIT_METRIC]),
         )
 
+    def pids(self) -> dict[str, list[int]]:
+        """The processes by the names that their figures get."""
+        pids = {
+            "writer": [self.suite.pid("writer")],
+            "redis": [self.suite.pid(name) for name in self.suite.valkey_names],
+            "load": [load.pid for load in self._loads],
+        }
+        if self._cluster is not None:
+            pids["archiver"] = [self.suite.pid(name) for name in self.suite.archiver_names if self.suite.running(name)]
+            pids["cassandra"] = [node.pid for node in self._cluster.nodes]
+        return pids
+
+    async def backlog(self) -> int:
+        """Messages and state entries that are recorded and not archived."""
+        found = 0
+        for address in self.suite.valkey_addresses:
+            async with redis.asyncio.Redis.from_url(f"redis://{address}", protocol=2) as client:
+                metas = [BucketKeys(bucket).meta for bucket in range(self._buckets)]
+                async with client.pipeline(transaction=False) as pipe:
+                    for meta in metas:
+                        pipe.hmget(meta, "rec", "arcd")
+                    found += sum(int(recorded or 0) - int(done or 0) for recorded, done in await pipe.execute())
+        return found
+
     async def verify(self) -> tuple[int, list[str]]:
         """Compare what was acknowledged with what the API tells now; the messages, and every fault found.
 
@@ -158,30 +193,39 @@ async def rig(shape: Shape, options: LoadOptions) -> AsyncIterator[Rig]:
     """Starts everything, creates the groups, and ends everything again. Raises SuiteError, LoadFailed, QimError."""
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="qim-bench-"))
-        suite = Suite(Path(directory), valkeys=options.valkeys, services=("writer",))
-        await stack.enter_async_context(suite)
-        writer, files = suite.addresses["writer"], suite.gateway_files()
-        client = await stack.enter_async_context(GatewayClient(writer, writer, files))
-        groups = [await create_group(client, shape.members) for _ in range(shape.groups)]
-        loads = []
-        for number in range(options.gateways):
-            plan = LoadPlan(
-                writer=writer,
-                cert=str(files.cert),
-                key=str(files.key),
-                ca=str(files.ca),
-                tenant=TENANT,
-                # A group belongs to one load generator, so that each can tell whether its seqs are dense.
-                groups=[(group.hex(), [user.hex() for user in users]) for group, users in groups][
-                    number :: options.gateways
-                ],
-                body_bytes=BODY_BYTES,
-                streams=options.streams,
-                tick_ms=options.tick_ms,
-                profile=f"{options.profile}.{number}" if options.profile else "",
-            )
-            loads.append(await stack.enter_async_context(LoadProcess(plan)))
-        yield Rig(suite, loads, client, {group.hex(): users[0] for group, users in groups})
+        place = stack.enter_context(backend_arguments(options.backend, CLUSTER_DIRECTORY))
+        suite = Suite(Path(directory), valkeys=options.valkeys, services=("writer",), tenants=(TENANT,), **place)
+        cluster = place.get("cassandra")
+        yield await rig_on(stack, suite, shape, options, cluster if isinstance(cluster, CassandraCluster) else None)
+
+
+async def rig_on(
+    stack: AsyncExitStack, suite: Suite, shape: Shape, options: LoadOptions, cluster: CassandraCluster | None
+) -> Rig:
+    """The same on a suite that was made elsewhere, and is started here; everything ends with the stack."""
+    await stack.enter_async_context(suite)
+    writer, files = suite.addresses["writer"], suite.gateway_files()
+    client = await stack.enter_async_context(GatewayClient(writer, writer, files))
+    groups = [await create_group(client, shape.members) for _ in range(shape.groups)]
+    loads = []
+    for number in range(options.gateways):
+        plan = LoadPlan(
+            writer=writer,
+            cert=str(files.cert),
+            key=str(files.key),
+            ca=str(files.ca),
+            tenant=TENANT,
+            # A group belongs to one load generator, so that each can tell whether its seqs are dense.
+            groups=[(group.hex(), [user.hex() for user in users]) for group, users in groups][
+                number :: options.gateways
+            ],
+            body_bytes=BODY_BYTES,
+            streams=options.streams,
+            tick_ms=options.tick_ms,
+            profile=f"{options.profile}.{number}" if options.profile else "",
+        )
+        loads.append(await stack.enter_async_context(LoadProcess(plan)))
+    return Rig(suite, loads, client, {group.hex(): users[0] for group, users in groups}, cluster)
 
 
 async def create_group(client: GatewayClient, members: int) -> tuple[ConversationId, list[UserId]]:

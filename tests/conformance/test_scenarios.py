@@ -25,6 +25,13 @@ REBUILT = "qim_session_projection_user_rebuilt_total"
 pytestmark = pytest.mark.server
 
 
+def all_scenarios() -> list[Scenario]:
+    """Those of this directory, and others beside the checkout where there are any."""
+    theirs = read_files(sorted(SHARED.glob("*.yaml")))
+    known = [(scenario.start, scenario.steps) for scenario in SCENARIOS]
+    return [*SCENARIOS, *(scenario for scenario in theirs if (scenario.start, scenario.steps) not in known)]
+
+
 @pytest_asyncio.fixture(scope="module")
 async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Suite]:
     require_valkey()
@@ -50,9 +57,7 @@ async def test_scenario(theatre: Theatre, scenario: Scenario) -> None:
 async def test_attached_devices_see_the_same_on_several_replicas_also_when_the_projection_is_lost(
     suite: Suite, mode: Mode
 ) -> None:
-    theirs = read_files(sorted(SHARED.glob("*.yaml")))  # none where the directory is not there
-    known = [(scenario.start, scenario.steps) for scenario in SCENARIOS]
-    scenarios = [*SCENARIOS, *(scenario for scenario in theirs if (scenario.start, scenario.steps) not in known)]
+    scenarios = all_scenarios()
     failed: list[str] = []
     keys: Counter[str] = Counter()
     rebuilt = await counted(suite, REBUILT, *suite.session_names)

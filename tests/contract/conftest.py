@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
+from tests.support.cassandra import CASSANDRA_MARKS
 from tests.support.chat import Chat, Stores
-from tests.support.redis_stores import redis_stores
+from tests.support.redis_stores import RedisStores, redis_stores
+from tests.support.tiered_stores import tiered_stores
 
+from qim_common.cassandra import CassandraSession
 from qim_common.ids import ConversationId
+from qim_devkit.valkey import ValkeyServer
 from qim_writer.domain.policy import Limits
 
 
@@ -29,19 +33,36 @@ class Backend:
 
 
 @asynccontextmanager
-async def redis_backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+async def redis_backend(server: ValkeyServer) -> AsyncIterator[Backend]:
     """One Valkey."""
-    async with redis_stores(request.getfixturevalue("valkey_session")) as stores:
-
-        async def stored_names() -> set[bytes]:
-            return set(await stores.call("KEYS", "*"))
-
-        yield Backend(stores, stores.forget_dispatch, stored_names)
+    async with redis_stores(server) as stores:
+        yield Backend(stores, stores.forget_dispatch, lambda: _names(stores))
 
 
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[Backend]]] = {
-    "redis": redis_backend,
+@asynccontextmanager
+async def tiered_backend(server: ValkeyServer, session: CassandraSession) -> AsyncIterator[Backend]:
+    """One Valkey, from which everything is archived before it is read (tests.support.tiered_stores)."""
+    async with tiered_stores(server, session) as (stores, archiving):
+
+        async def forget_dispatch(conversation: ConversationId) -> None:
+            await archiving.archive()
+            await stores.forget_dispatch(conversation)
+
+        yield Backend(stores, forget_dispatch, lambda: _names(stores))
+
+
+async def _names(stores: RedisStores) -> set[bytes]:
+    return set(await stores.call("KEYS", "*"))
+
+
+Opened = AbstractAsyncContextManager[Backend]
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Opened]] = {
+    "redis": lambda request: redis_backend(request.getfixturevalue("valkey_session")),
+    "tiered": lambda request: tiered_backend(
+        request.getfixturevalue("valkey_session"), request.getfixturevalue("cassandra_session")
+    ),
 }
+MARKS = {"redis": (), "tiered": CASSANDRA_MARKS}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,10 +72,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.server)
 
 
-@pytest_asyncio.fixture(params=sorted(BACKENDS))
-async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
-    """Each backend in turn."""
-    async with BACKENDS[request.param](request) as opened:
+@pytest.fixture(params=[pytest.param(name, marks=MARKS[name]) for name in BACKENDS])
+def opening(request: pytest.FixtureRequest) -> Opened:
+    """Each backend in turn, its servers running."""
+    return BACKENDS[request.param](request)
+
+
+@pytest_asyncio.fixture
+async def backend(opening: Opened) -> AsyncIterator[Backend]:
+    """Each backend in turn, for one test."""
+    async with opening as opened:
         yield opened
 
 

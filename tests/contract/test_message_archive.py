@@ -34,7 +34,7 @@ def u48(number: int) -> bytes:
 
 @pytest.fixture
 def archive(cassandra_session: CassandraSession) -> MessageArchive:
-    return CassandraArchive(cassandra_session, buckets=BUCKETS)
+    return CassandraArchive(cassandra_session, installation_id="tests", buckets=BUCKETS)
 
 
 @pytest.fixture
@@ -170,16 +170,15 @@ async def test_a_head_only_moves_forward_and_a_higher_generation_cuts_it(
     assert await archive.head(hikers) is None
 
     for generation, seq, expected in [(0, 50, (0, 50)), (0, 49, (0, 50)), (0, 51, (0, 51)), (1, 40, (1, 40))]:
-        await archive.advance_head(hikers, ArchiveHead(generation, seq))
+        await archive.advance_heads([(hikers, ArchiveHead(generation, seq))])
         assert await archive.head(hikers) == ArchiveHead(*expected)
-    await archive.advance_head(hikers, ArchiveHead(0, 99))
+    await archive.advance_heads([(hikers, ArchiveHead(0, 99))])
     assert await archive.head(hikers) == ArchiveHead(1, 40)
 
 
 async def test_the_heads_of_a_bucket_name_each_of_its_conversations(archive: MessageArchive, tenant: TenantId) -> None:
     mine = [Conversation(tenant, ConversationId(b"\x02" + os.urandom(15))) for _ in range(30)]
-    for seq, conversation in enumerate(mine, 1):
-        await archive.advance_head(conversation, ArchiveHead(0, seq))
+    await archive.advance_heads([(conversation, ArchiveHead(0, seq)) for seq, conversation in enumerate(mine, 1)])
 
     found = [
         (bucket, conversation, head)
@@ -190,3 +189,25 @@ async def test_the_heads_of_a_bucket_name_each_of_its_conversations(archive: Mes
     ]
     assert {conversation: head.seq for _, conversation, head in found} == {one: seq for seq, one in enumerate(mine, 1)}
     assert all(commit_bucket(tenant, conversation.id, BUCKETS) == bucket for bucket, conversation, _ in found)
+
+
+async def test_removed_buckets_are_gone_and_the_others_stay(archive: MessageArchive, hikers: Conversation) -> None:
+    await archive.append(hikers, [row(seq) for seq in range(1, 2 * SEQS_PER_BUCKET + 6)])
+
+    await archive.remove_buckets(hikers, [0])
+    await archive.remove_buckets(hikers, [0, 1])
+    await archive.append(hikers, [row(seq) for seq in range(1, 4)])  # by an archiver that lags
+
+    assert await seqs_of(archive, hikers, 1, 5_000, 1000) == list(
+        range(2 * SEQS_PER_BUCKET + 1, 2 * SEQS_PER_BUCKET + 6)
+    )
+
+
+async def test_heads_of_another_installation_are_not_seen(
+    cassandra_session: CassandraSession, archive: MessageArchive, hikers: Conversation
+) -> None:
+    other = CassandraArchive(cassandra_session, installation_id="others", buckets=BUCKETS)
+    await archive.advance_heads([(hikers, ArchiveHead(0, 5))])
+
+    assert await other.head(hikers) is None
+    assert await archive.head(hikers) == ArchiveHead(0, 5)

@@ -122,7 +122,7 @@ async def test_every_variable_that_cannot_be_taken_is_named_at_once(writers: Wri
         "QIM_HEALTH_LISTEN": "127.0.0.1:65536",
         "QIM_COMMIT_BUCKETS": "1001",
         "QIM_INSTALLATION_ID": None,
-        "QIM_BACKEND": "scylla",
+        "QIM_BACKEND": "mysql",
         "QIM_MESSAGE_MAX_BYTES": "0",
         "QIM_TLS_CERT_FILE": "/nowhere.pem",
         "QIM_TOKEN_KEY_FILE": "/nowhere.key",

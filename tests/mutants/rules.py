@@ -177,8 +177,8 @@ CHANGES: Final = (
         "the floor moves down",
         "decision: both points only move up",
         _lua("raise_floor"),
-        "if wanted > floor then",
-        "if wanted ~= floor then",
+        "local moves = wanted > floor",
+        "local moves = wanted ~= floor",
     ),
     Mutant(
         "the own clear point moves down",
@@ -428,14 +428,14 @@ AUDIENCES: Final = (
         "the leaver does not receive the own event",
         "decision: leaver and L",
         _domain("visible"),
-        "last = stay.left_at or line.head\n        if stay.joined_at",
-        "last = stay.left_at - 1 if stay.left_at else line.head\n        if stay.joined_at",
+        "last = min(stay.left_at or line.head, line.head)\n        if stay.joined_at",
+        "last = _upper(stay, line)\n        if stay.joined_at",
     ),
     Mutant(
         "the leaver receives what comes after the own event",
         "decision: leaver and L",
         _domain("visible"),
-        "last = stay.left_at or line.head\n        if stay.joined_at",
+        "last = min(stay.left_at or line.head, line.head)\n        if stay.joined_at",
         "last = line.head\n        if stay.joined_at",
     ),
     Mutant(

@@ -10,30 +10,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import itertools
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from qim_common.cassandra import CassandraSession, CassandraSettings
-from qim_common.cassandra.migrate import migrate
-from qim_common.cassandra.migrations import installed_migrations
 from qim_common.ids import TenantId
 from qim_common.telemetry.metrics import CassandraMetrics
 from qim_devkit.cassandra import CassandraCluster, CassandraNotAvailable, find_java, provide_jars
+from qim_devkit.suite import Suite
+from qim_devkit.tiered import Backend, CassandraPlace, new_tenant, shared_keyspace
 
 RUNNING_VARIABLE = "QIM_TEST_CASSANDRA"
 """Names the directory of a cluster that `make cassandra-up` left running: tests use that one, and start at once."""
 
 CASSANDRA_MARKS = (pytest.mark.cassandra, pytest.mark.timeout(600))
 """Of every test that uses the cluster: it may have to wait for the start."""
+
+_BUSY: Final = {"QIM_CASSANDRA_TIMEOUT_SECONDS": "20"}
+"""Tests share two cores with the nodes: a slow answer is not a fault."""
 
 _TENANTS = itertools.count(random.randrange(2**40, 2**62))  # noqa: S311  no secret
 _LAST_USER_SECONDS = 600.0
@@ -48,6 +52,26 @@ def require_cassandra() -> None:
         if os.environ.get("CI"):
             pytest.fail(f"CI must have Cassandra: {error}")
         pytest.skip(f"no Cassandra: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class TieredPlace:
+    """The running cluster and a keyspace with all tables, for suites of the backend `tiered`."""
+
+    cluster: CassandraCluster
+    keyspace: str
+
+    def suite(self, directory: Path, *, env_overrides: Mapping[str, str] | None = None, **options: Any) -> Suite:
+        """A suite on it, not started yet, with a tenant of its own (`suite.tenants[0]`), because others share it."""
+        options.setdefault("tenants", (new_tenant(),))
+        return Suite(
+            directory,
+            backend=Backend.TIERED,
+            cassandra=self.cluster,
+            keyspace=self.keyspace,
+            env_overrides=_BUSY | dict(env_overrides or {}),
+            **options,
+        )
 
 
 @contextlib.contextmanager
@@ -114,7 +138,14 @@ def cassandra(cassandra_run: tuple[CassandraCluster, Path]) -> Iterator[Cassandr
 @pytest.fixture
 def breakable_cassandra(cassandra_run: tuple[CassandraCluster, Path]) -> Iterator[CassandraCluster]:
     """The cluster for this test alone, which may kill and pause nodes; they are mended afterwards."""
-    with _use(cassandra_run, fcntl.LOCK_EX) as cluster:
+    with alone_with(cassandra_run) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def alone_with(run: tuple[CassandraCluster, Path]) -> Iterator[CassandraCluster]:
+    """The cluster while no other test uses it, for a fixture that serves more than one test; mended afterwards."""
+    with _use(run, fcntl.LOCK_EX) as cluster:
         try:
             yield cluster
         finally:
@@ -124,17 +155,19 @@ def breakable_cassandra(cassandra_run: tuple[CassandraCluster, Path]) -> Iterato
 @pytest.fixture(scope="session")
 def cassandra_schema(cassandra_run: tuple[CassandraCluster, Path]) -> CassandraSettings:
     """The settings of a keyspace with this release's tables, made once a run: a table takes seconds."""
-    migrations = installed_migrations()
-    digest = hashlib.sha256("".join(one.checksum for one in migrations).encode()).hexdigest()[:8]
-    settings = settings_of(cassandra_run[0], keyspace=f"qim_test_{digest}")
-
-    async def apply() -> None:
-        async with opened(settings, keyspace="") as session:
-            await migrate(session, migrations, {cassandra_run[0].datacenter: 3})
-
+    place = CassandraPlace.of(cassandra_run[0], shared_keyspace())
     with _use(cassandra_run, fcntl.LOCK_SH):
-        asyncio.run(apply())
-    return settings
+        asyncio.run(place.provide_tables())
+    return settings_of(cassandra_run[0], keyspace=place.keyspace)
+
+
+@pytest.fixture(scope="module")
+def module_cassandra(
+    cassandra_run: tuple[CassandraCluster, Path], cassandra_schema: CassandraSettings
+) -> Iterator[TieredPlace]:
+    """The cluster for suites that live as long as their module, whose tests do not ask for `cassandra` then."""
+    with _use(cassandra_run, fcntl.LOCK_SH) as cluster:
+        yield TieredPlace(cluster, cassandra_schema.cassandra_keyspace)
 
 
 def settings_of(cluster: CassandraCluster, **others: object) -> CassandraSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,9 @@ from qim_writer.domain.policy import GroupSettings, Limits
 from qim_writer.domain.stays import Stay
 from qim_writer.storage import ChangeAnswer, CommitLog, Conversation, MembershipStore, MessageStore, Send
 
-TENANT = TenantId(1)
+TENANT = TenantId(secrets.randbits(62) | 1)
+"""This process's own: others write into the same archive."""
+
 OPERATOR = Principal(PrincipalKind.OPERATOR, "ops", TENANT, None)
 MESSAGE_MAX_BYTES = 65_536
 
@@ -123,7 +126,8 @@ class Chat:
         with tempfile.TemporaryDirectory() as folder:
             key_file = Path(folder) / "keys"
             key_file.write_text("ab" * 32)
-            self.members = Members(stores.membership, TokenSigner(key_file, interval=3600), stores.buckets)
+            self.tokens = TokenSigner(key_file, interval=3600)
+        self.members = Members(stores.membership, self.tokens, stores.buckets)
 
     def of(self, conversation: ConversationId) -> Conversation:
         """The conversation as stores name it."""

@@ -30,9 +30,9 @@ class CuttingProxy:
         assert self._server is not None
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    async def start(self) -> None:
-        """Listen on a free port of loopback."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+    async def start(self, port: int = 0) -> None:
+        """Listen on loopback, on a free port or on this one."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
 
     def hold(self) -> None:
         """Keep what the client sends from now on; how many bytes that is, is counted in `held`."""

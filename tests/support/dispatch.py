@@ -53,6 +53,7 @@ def messages(
     *,
     tenant: TenantId = TENANT,
     flags: BlockFlags = BlockFlags.NONE,
+    generation: int = 0,
 ) -> bytes:
     """A block of messages at one version; a type in place of a tail is one that was too large to be inlined."""
     packed = b"".join(
@@ -61,7 +62,8 @@ def messages(
         else struct.pack(">BI", audience, NOT_INLINED if tail is RecordType.ORDINARY else EVENT_NOT_INLINED)
         for audience, tail in items
     )
-    return _head(BlockKind.MESSAGES, tenant, conversation, flags, version, first_seq, len(items)) + packed
+    head = _head(BlockKind.MESSAGES, tenant, conversation, flags, version, first_seq, len(items), generation)
+    return head + packed
 
 
 def state(
@@ -84,9 +86,10 @@ def _head(
     version: int,
     first_seq: int,
     count: int,
+    generation: int = 0,
 ) -> bytes:
     nothing = bytes(6)
-    head = struct.pack(">BQ16sBI", kind, tenant, conversation, flags, 0)
+    head = struct.pack(">BQ16sBI", kind, tenant, conversation, flags, generation)
     return (
         head + version.to_bytes(6, "big") + nothing + nothing + first_seq.to_bytes(6, "big") + struct.pack(">H", count)
     )

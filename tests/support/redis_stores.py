@@ -18,7 +18,8 @@ from qim_devkit.valkey import ValkeyServer
 from qim_writer.backends.redis.group_commit import RedisCommitLog
 from qim_writer.backends.redis.membership import RedisMembershipStore
 from qim_writer.backends.redis.messages import RedisMessageStore
-from qim_writer.backends.redis.store import SCRIPTS, RedisStore
+from qim_writer.backends.redis.store import SCRIPTS, AckLevel, RedisStore
+from qim_writer.domain.group_rows import GROUP_ROWS_FIELD, GroupRow, unpack_group_rows
 from qim_writer.domain.hints import CommitHints
 
 RETENTION_MS = 24 * 3_600_000
@@ -72,6 +73,22 @@ class RedisStores(Stores):
             if (block.tenant, block.conversation) == (tenant, conversation)
         ]
 
+    async def begin_archive(self) -> None:
+        """From now on there is an archive, which holds nothing yet: what a tiered writer does at its start."""
+        for bucket in self.store.buckets:
+            await self.call("HSETNX", bucket.meta, "arch", "0-0")
+
+    async def group_rows(self, conversation: ConversationId, tenant: TenantId = TENANT) -> list[GroupRow]:
+        """The rows of a conversation that its dispatch entries carry, in their order."""
+        entries = await self.call("XRANGE", self.bucket(conversation, tenant).dispatch, "-", "+")
+        return [
+            row
+            for entry, fields in entries
+            if GROUP_ROWS_FIELD in fields[::2]
+            for row in unpack_group_rows(fields[fields.index(GROUP_ROWS_FIELD) + 1], int(entry.partition(b"-")[0]))
+            if (row.tenant, row.conversation) == (tenant, conversation)
+        ]
+
     async def everything(self) -> dict[bytes, Any]:
         """Every key with its value as bytes: equal before and after what changed nothing."""
         keys = sorted(await self.call("KEYS", "*"))
@@ -85,6 +102,9 @@ async def redis_stores(
     buckets: int = 256,
     retention_ms: int = RETENTION_MS,
     hints: CommitHints | None = None,
+    ack_level: AckLevel = "log",
+    replicas: int = 0,
+    outbox_max: int | None = None,
 ) -> AsyncIterator[RedisStores]:
     """Stores on one server, as `qim_writer.main` puts them together; their connection ends with the context."""
     instance = Instance(server.address, name="test", instance_position=0)
@@ -92,7 +112,14 @@ async def redis_stores(
     await instance.start()
     try:
         topology = Topology((server.address,), buckets, "tests")
-        store = RedisStore([instance], topology, retention_ms=retention_ms)
+        store = RedisStore(
+            [instance],
+            topology,
+            retention_ms=retention_ms,
+            ack_level=ack_level,
+            replicas=replicas,
+            outbox_max=outbox_max,
+        )
         yield RedisStores(
             RedisMembershipStore(store), RedisMessageStore(store), RedisCommitLog(store, hints), buckets, store
         )

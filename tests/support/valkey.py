@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import redis
@@ -38,6 +40,24 @@ def valkey() -> Iterator[ValkeyServer]:
     require_valkey()
     with ValkeyServer() as server:
         yield server
+
+
+@contextmanager
+def replica_of(primary: ValkeyServer) -> Iterator[ValkeyServer]:
+    """A running replica that has everything of `primary` and is as durable."""
+    replicaof = f"{primary.host} {primary.port}"
+    with ValkeyServer(options={"replicaof": replicaof}) as replica:
+        wait_for_link(replica)
+        yield replica
+
+
+def wait_for_link(replica: ValkeyServer) -> None:
+    """Wait, with a bound, until a replica has synchronized and follows its primary."""
+    end = time.monotonic() + CONNECTED_SECONDS
+    with redis.Redis(host=replica.host, port=replica.port, protocol=2) as client:
+        while client.info("replication").get("master_link_status") != "up":
+            assert time.monotonic() < end, "the replica does not follow its primary"
+            time.sleep(0.005)
 
 
 @pytest.fixture(scope="session")

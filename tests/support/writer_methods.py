@@ -17,7 +17,8 @@ from qim_common.ids import ConversationId, UserId, uuid7
 
 @dataclass(frozen=True)
 class Method:
-    """One method. `identity` is what a good call carries; `stub` and `name` find it on a `Caller`."""
+    """One method. `identity` is what a good call carries; `stub` and `name` find it on a `Caller`; `on_group`: its
+    request names a conversation."""
 
     stub: str
     name: str
@@ -26,6 +27,7 @@ class Method:
     request: Callable[[ConversationId], Any]
     implemented: bool = True
     stream: str = ""
+    on_group: bool = True
 
     def __str__(self) -> str:
         return f"{self.name}-{self.role}"
@@ -220,6 +222,14 @@ METHODS: Final = (
                 ),
             ),
         )
+    ),
+    Method(
+        "control",
+        "RunRetention",
+        "admin",
+        as_principal,
+        lambda _: group_control_pb2.ControlRunRetentionRequest(dry_run=True),
+        on_group=False,
     ),
     Method(
         "control",

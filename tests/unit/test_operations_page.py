@@ -12,6 +12,7 @@ from qim_common.bindings import BindingsDocument, OperatorRole
 from qim_common.config import (
     PREFIX,
     AdminSettings,
+    ArchiverSettings,
     ProcessSettings,
     PushSettings,
     PushWebhookSettings,
@@ -24,11 +25,18 @@ from qim_devkit.protos import repository_root
 PAGE = (repository_root() / "docs" / "operations.md").read_text("utf-8")
 PROCESSES: dict[str, type[ProcessSettings]] = {
     settings.service: settings
-    for settings in (WriterSettings, SessionSettings, AdminSettings, PushSettings, PushWebhookSettings)
+    for settings in (
+        WriterSettings,
+        SessionSettings,
+        AdminSettings,
+        PushSettings,
+        PushWebhookSettings,
+        ArchiverSettings,
+    )
 }
 GROUPS = {
     "all": set(PROCESSES),
-    "all but push": {"writer", "session", "admin"},
+    "services": {"writer", "session", "admin"},
     "push": {"push", "push-webhook"},
 }
 """What the column "who" abbreviates."""

@@ -1,8 +1,11 @@
-"""`python -m tests.conformance.runner [--mode MODE] [--seed N] [FILE...]`: performs scenario files on its own suite.
+"""`python -m tests.conformance.runner [--mode MODE] [--backend BACKEND] [FILE...]`: performs scenario files on a suite.
 
 A line for each failed expectation, and at the end `N passed, N failed`. Exit code 0 when all hold, 1 when one does not,
 2 when a file is not in the format (nothing is performed then) or the suite does not run. Without files: all of
 tests/conformance. Modes: pull (the default), subscribe, wiped; or all of them, one after another, on one suite.
+
+With the backend `tiered` it uses the cluster of `make cassandra-up`, or starts it for the run; messages leave Redis as
+soon as the archive holds them, so that reads are cold.
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ from tests.conformance.runner.scenario import Scenario
 from tests.conformance.runner.theatre import SESSIONS, Mode, Outcome, Theatre
 
 from qim_client.presentation import explain
-from qim_devkit.processes import SuiteError
+from qim_devkit.start_faults import START_FAULTS
 from qim_devkit.suite import Suite
-from qim_devkit.valkey import ValkeyNotAvailable, ValkeyStartError
+from qim_devkit.tiered import CLUSTER_DIRECTORY, COLD, PROMPT, Backend, BackendArguments, backend_arguments, new_tenant
 
 ALL: Final = "all"
 
@@ -33,28 +36,35 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.runner", description="Perform scenario files.")
     parser.add_argument("--mode", choices=[*Mode, ALL], default=Mode.PULL, help="how (tests/conformance/README.md)")
     parser.add_argument("--seed", type=int, default=0, help="chooses the steps at which the mode wiped loses things")
+    parser.add_argument("--backend", choices=list(Backend), default=Backend.REDIS)
+    parser.add_argument("--cassandra", type=Path, default=CLUSTER_DIRECTORY, help="the directory of the cluster")
     parser.add_argument("files", metavar="FILE", type=Path, nargs="*", help="scenario files; default: all of them")
     given = parser.parse_args(arguments)
     modes = list(Mode) if given.mode == ALL else [Mode(given.mode)]
     try:
         scenarios = read_files(given.files or sorted(Path(__file__).parent.parent.glob("*.yaml")))
-        return asyncio.run(perform(scenarios, modes, given.seed))
-    except ScenarioFileError as error:
-        print(f"conformance: {error}", file=sys.stderr)
-    except (SuiteError, ValkeyStartError, ValkeyNotAvailable) as error:
+        with backend_arguments(given.backend, given.cassandra) as backend:
+            return asyncio.run(perform(scenarios, modes, given.seed, backend))
+    except (ScenarioFileError, *START_FAULTS) as error:
         print(f"conformance: {error}", file=sys.stderr)
     return 2
 
 
-async def perform(scenarios: Sequence[Scenario], modes: Sequence[Mode], seed: int) -> int:
+async def perform(scenarios: Sequence[Scenario], modes: Sequence[Mode], seed: int, backend: BackendArguments) -> int:
     """Perform scenarios in each of these modes on one suite, and print. The exit code.
 
-    Raises SuiteError, ValkeyStartError or ValkeyNotAvailable where the suite does not run.
+    Raises one of START_FAULTS where the suite does not run.
     """
     passed = failed = 0
     sessions = max(SESSIONS[mode] for mode in modes)
     with tempfile.TemporaryDirectory(prefix="qim-conformance-") as directory:
-        async with Suite(Path(directory) / "suite", sessions=sessions) as suite:
+        async with Suite(
+            Path(directory) / "suite",
+            sessions=sessions,
+            tenants=(new_tenant(),),
+            env_overrides=COLD | PROMPT,
+            **backend,
+        ) as suite:
             for mode in modes:
                 async with Theatre(suite, mode, seed) as theatre:
                     async for outcome in theatre.perform_all(scenarios):

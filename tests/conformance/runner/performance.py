@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,6 +37,7 @@ class Performance:
     Parameters:
         stalls: people's further devices, which are compared as well; None: there are none.
         pause: where it pauses, if it does.
+        cooled: waits until what is read has to come from the archive; None: there is none.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Performance:
         *,
         stalls: Stalls | None = None,
         pause: Pause | None = None,
+        cooled: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         start = scenario.start
         self._scenario = scenario
@@ -60,6 +62,7 @@ class Performance:
         self._sights = Sights(cast, operator, conversation)
         self._stalls = stalls
         self._pause = pause
+        self._cooled = cooled
         self._insiders = {start.owner, *start.members} if isinstance(start, Group) else set()
         self._asked: dict[int, _Asked] = {}
         self._known_head = 0  # nobody else writes
@@ -131,6 +134,8 @@ class Performance:
             self._insiders.update(self._direct)
 
     async def _expect(self, place: int, step: Expect) -> None:
+        if self._cooled is not None:
+            await self._cooled()
         await self._sights.settled([name for name in step.people if name in self._insiders])
         looks = await asyncio.gather(*(self._look(name, expected) for name, expected in step.people.items()))
         for (name, expected), (got, further) in zip(step.people.items(), looks, strict=True):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from tests.conformance.runner.cast import Cast
@@ -16,6 +17,7 @@ from tests.conformance.runner.performance import Performance
 from tests.conformance.runner.scenario import Direct, Scenario
 from tests.conformance.runner.stalls import Stalls
 from tests.conformance.runner.wiping import Intermission, Pause, step_of
+from tests.support.archived import Below
 from tests.support.projection import Projection
 from tests.support.subscribers import Subscriptions
 
@@ -23,8 +25,8 @@ from qim_client import GatewayClient, OperatorClient
 from qim_common.errors import QimError
 from qim_common.ids import TenantId, UserId, direct_conversation_id, show, uuid7
 from qim_devkit.suite import Suite
+from qim_devkit.tiered import Backend
 
-TENANT: Final = TenantId(1)
 CALL_SECONDS: Final = 30.0
 """The deadline of every call: generous, so that a busy machine makes a run slow and not wrong."""
 
@@ -60,7 +62,10 @@ class Outcome:
 
 @dataclass
 class Theatre:
-    """The clients of one suite, for any number of scenarios. Use it as a context manager.
+    """The clients of one suite and its first tenant, for any number of scenarios. Use it as a context manager.
+
+    With the backend `tiered` each `expect` waits until messages have left Redis, as far as they may: they come from the
+    archive then. The suite's records leave as soon as they are archived (qim_devkit.tiered.COLD).
 
     Attributes:
         seed: chooses the steps at which the projection is lost.
@@ -73,17 +78,19 @@ class Theatre:
 
     async def __aenter__(self) -> Theatre:
         suite, addresses = self.suite, self.suite.addresses
+        self._tenant = TenantId(suite.tenants[0])
         self._gateways = [
             GatewayClient(addresses["writer"], addresses[name], suite.gateway_files(), timeout=CALL_SECONDS)
             for name in suite.session_names
         ]
         for gateway in self._gateways:
             await self._stack.enter_async_context(gateway)
-        self._operator = OperatorClient(addresses["admin"], suite.operator_files(), TENANT, timeout=CALL_SECONDS)
+        self._operator = OperatorClient(addresses["admin"], suite.operator_files(), self._tenant, timeout=CALL_SECONDS)
         self._stack.push_async_callback(self._operator.close)
         self._stream = self._gateways[0].open_stream()
         self._stack.push_async_callback(self._stream.close)
-        self._projection = await self._stack.enter_async_context(Projection(suite, TENANT))
+        self._projection = await self._stack.enter_async_context(Projection(suite, self._tenant))
+        self._below = await self._stack.enter_async_context(Below(suite)) if suite.backend == Backend.TIERED else None
         self._subscriptions = Subscriptions(self._gateways)
         if self.mode is not Mode.PULL:
             await self._stack.enter_async_context(self._subscriptions)
@@ -108,7 +115,7 @@ class Theatre:
                 yield outcome
 
     async def _act(self, scenarios: Sequence[Scenario]) -> list[Outcome]:
-        casts = [Cast(self._gateways, TENANT, f"{self._run}/{next(self._numbers)}") for _ in scenarios]
+        casts = [Cast(self._gateways, self._tenant, f"{self._run}/{next(self._numbers)}") for _ in scenarios]
 
         async def wipe() -> None:
             people: list[UserId] = [user for cast in casts for user in cast.people]
@@ -122,7 +129,7 @@ class Theatre:
     async def _play(self, scenario: Scenario, cast: Cast, intermission: Intermission) -> Outcome:
         start = scenario.start
         conversation = (
-            direct_conversation_id(TENANT, *cast.ids(start.people)) if isinstance(start, Direct) else cast.group
+            direct_conversation_id(self._tenant, *cast.ids(start.people)) if isinstance(start, Direct) else cast.group
         )
         live = self.mode is not Mode.PULL
         pause = Pause(intermission, step_of(scenario, self.seed)) if self.mode is Mode.WIPED else None
@@ -134,6 +141,7 @@ class Theatre:
             conversation,
             stalls=Stalls(cast, conversation, self._subscriptions) if live else None,
             pause=pause,
+            cooled=partial(self._below.cold, self._tenant, conversation) if self._below is not None else None,
         )
         try:
             return Outcome(scenario, await performance.play())

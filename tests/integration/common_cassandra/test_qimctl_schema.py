@@ -46,6 +46,13 @@ async def test_a_keyspace_that_is_not_there_is_pending_and_exits_with_1(environm
     assert "session 0001 people pending" in status.lines
 
 
+async def test_the_comparison_has_tables_of_its_own(environment: dict[str, str]) -> None:
+    status = await schema("schema status --backend scylla", environment)
+    assert status.code == 1
+    assert "scylla 0001 comparison pending" in status.lines
+    assert "writer 0001 archive applied" in status.lines
+
+
 @pytest.mark.parametrize(
     ("arguments", "changes", "code", "told"),
     [
@@ -55,6 +62,7 @@ async def test_a_keyspace_that_is_not_there_is_pending_and_exits_with_1(environm
         ("schema migrate --replication dc1", {}, 1, "MIGRATION_REFUSED: replication: write DATACENTER:COPIES"),
         ("schema migrate --replication dc1:1", {}, 1, "has the replication dc1:3"),
         ("schema migrate --wait -1", {}, 2, "--wait"),
+        ("schema migrate --backend redis", {}, 2, "--backend"),
     ],
 )
 async def test_a_refusal_says_what_to_change(

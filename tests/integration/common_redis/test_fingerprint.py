@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
@@ -153,6 +154,50 @@ async def test_an_instance_that_comes_back_empty_is_not_used(valkey: ValkeyServe
     await until(refused)
 
 
+async def test_an_emptied_session_instance_with_an_archive_behind_it_is_new_again_also_at_a_start(
+    instances: list[Instance], topology: Topology
+) -> None:
+    tiered = replace(topology, backend="tiered")
+    await verify_topology(instances, tiered, Role.SESSION)
+    known = await read_fingerprint(instances[0], Role.SESSION)
+    await instances[1].call("FLUSHALL")
+    await verify_topology(instances, tiered, Role.SESSION)
+    stored = [await read_fingerprint(instance, Role.SESSION) for instance in instances]
+    assert stored[0] == known
+    assert stored[1] is not None
+    assert (stored[1].position, stored[1].backend, stored[1].ready) == (1, "tiered", True)
+
+
+@pytest.mark.parametrize(("role", "backend"), [(Role.COMMIT, "tiered"), (Role.SESSION, "redis")])
+async def test_an_emptied_instance_that_nothing_brings_back_stays_refused(
+    instances: list[Instance], topology: Topology, role: Role, backend: str
+) -> None:
+    configured = replace(topology, backend=backend)
+    await verify_topology(instances, configured, role)
+    await instances[1].call("FLUSHALL")
+    with pytest.raises(TopologyMismatch, match="it has no fingerprint"):
+        await verify_topology(instances, configured, role)
+
+
+async def test_a_session_instance_that_comes_back_empty_is_used_where_an_archive_is_behind_it(
+    valkey: ValkeyServer, make_instance: MakeInstance
+) -> None:
+    instance = make_instance(valkey)
+    await instance.start()
+    await verify_topology([instance], Topology((valkey.address,), 256, "here", "tiered"), Role.SESSION)
+    lost = asyncio.Event()
+    instance.on_lost.append(lost.set)
+    valkey.kill()
+    for file in (valkey.directory / "appendonlydir").iterdir():
+        file.unlink()
+    valkey.start()
+    await lost.wait()
+    await until(lambda: instance.connected)
+    stored = await read_fingerprint(instance, Role.SESSION)
+    assert stored is not None
+    assert stored.ready
+
+
 async def test_the_lists_of_commit_and_session_instances_have_their_own_places(
     instances: list[Instance], topology: Topology, two_servers: list[ValkeyServer], make_instance: MakeInstance
 ) -> None:
@@ -187,3 +232,47 @@ async def test_an_instance_that_is_down_is_unavailable(instances: list[Instance]
     await instances[1].close()
     with pytest.raises(BackendUnavailable):
         await verify_topology(instances, topology)
+
+
+async def test_data_of_another_backend_is_refused(instances: list[Instance], topology: Topology) -> None:
+    await verify_topology(instances, topology)
+    with pytest.raises(TopologyMismatch, match="backend is redis on the instance and tiered in the configuration"):
+        await verify_topology(instances, replace(topology, backend="tiered"))
+
+
+async def test_a_fingerprint_from_before_backends_were_noted_is_of_the_backend_redis(
+    instances: list[Instance], topology: Topology
+) -> None:
+    await verify_topology(instances, topology)
+    for instance in instances:
+        await instance.call("HDEL", KEY, "backend", "replaces")
+    await verify_topology(instances, topology)
+    with pytest.raises(TopologyMismatch, match="backend is redis"):
+        await verify_topology(instances, replace(topology, backend="tiered"))
+
+
+async def test_former_log_identities_are_read_in_their_order(instances: list[Instance], topology: Topology) -> None:
+    await verify_topology(instances, topology)
+    await instances[0].call("HSET", KEY, "replaces", "one,two")
+    found = await read_fingerprint(instances[0])
+    assert found is not None
+    assert found.replaces == ("one", "two")
+
+
+async def test_empty_instances_that_the_archive_knows_get_no_fingerprint(
+    instances: list[Instance], topology: Topology
+) -> None:
+    asked: list[int] = []
+
+    async def knows(position: int) -> bool:
+        asked.append(position)
+        return position == 1
+
+    with pytest.raises(TopologyMismatch, match=r"instance 1 .* though the archive knows messages of it"):
+        await verify_topology(instances, topology, archive_knows=knows)
+    assert asked == [0, 1]
+    assert [await read_fingerprint(instance) for instance in instances] == [None, None]
+    await verify_topology(instances, topology)
+    # Who has a fingerprint is not asked about.
+    await verify_topology(instances, topology, archive_knows=knows)
+    assert asked == [0, 1]

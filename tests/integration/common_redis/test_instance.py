@@ -10,11 +10,12 @@ import pytest
 from tests.integration.common_redis.conftest import MakeInstance, until
 from tests.support.valkey import connected_again
 
-from qim_common.errors import BackendUnavailable
+from qim_common.errors import BackendUnavailable, InstanceFenced
 from qim_common.redis import (
     Connection,
     ConnectionLost,
     Demoted,
+    FencedInstance,
     HandshakeRefused,
     ReplyError,
     UnsafeRedis,
@@ -195,3 +196,61 @@ async def test_close_fails_what_is_outstanding_and_stays_closed(
     with pytest.raises(BackendUnavailable, match="closed"):
         await instance.call("PING")
     await instance.close()
+
+
+async def test_a_hook_that_fences_does_not_keep_the_service_from_starting(
+    valkey_session: ValkeyServer, make_instance: MakeInstance
+) -> None:
+    instance = make_instance(valkey_session)
+    await instance.start()
+    fenced = True
+    asked = 0
+
+    async def fence(connection: Connection) -> None:
+        nonlocal asked
+        asked += 1
+        if fenced:
+            raise FencedInstance(f"{connection.address} went back")
+
+    await instance.admit(fence)
+    with pytest.raises(InstanceFenced) as refused:
+        await instance.call("PING")
+    assert str(valkey_session.address) not in refused.value.message
+    with pytest.raises(InstanceFenced):
+        await instance.drain()
+    await until(lambda: asked > 2)
+    fenced = False
+    await connected_again(instance)
+    assert await instance.call("PING") == b"PONG"
+
+
+async def test_a_hook_that_cannot_tell_yet_is_asked_again(
+    valkey_session: ValkeyServer, make_instance: MakeInstance
+) -> None:
+    instance = make_instance(valkey_session)
+    await instance.start()
+    ready = False
+
+    async def compare(_: Connection) -> None:
+        if not ready:
+            raise BackendUnavailable
+
+    await instance.admit(compare)
+    with pytest.raises(BackendUnavailable):
+        await instance.call("PING")
+    ready = True
+    await connected_again(instance)
+
+
+async def test_a_hook_that_refuses_the_instance_ends_the_start(
+    valkey_session: ValkeyServer, make_instance: MakeInstance
+) -> None:
+    instance = make_instance(valkey_session)
+    await instance.start()
+
+    async def refuse(_: Connection) -> None:
+        raise UnsafeRedis("it could lose data")
+
+    with pytest.raises(UnsafeRedis):
+        await instance.admit(refuse)
+    assert not instance.connected

@@ -79,7 +79,7 @@ class Store:
     members: KnownMembers
     metrics: SessionMetrics
 
-    def consumer(self, dispatch: Instance | None = None) -> DispatchConsumer:
+    def consumer(self, dispatch: Instance | None = None, *, log: RedisDispatchLog | None = None) -> DispatchConsumer:
         """A new consumer as another process would have it, on a connection of its own where there are several."""
         lane = ProjectionLane(
             Projector([self.projection], self.topology),
@@ -87,8 +87,8 @@ class Store:
             self.memlog(),
             self.metrics,
         )
-        log = RedisDispatchLog(dispatch or self.dispatch, self.topology.buckets_of(0))
-        return DispatchConsumer(log, lane, self.metrics)
+        made = log or RedisDispatchLog(dispatch or self.dispatch, self.topology.buckets_of(0))
+        return DispatchConsumer(made, lane, self.metrics)
 
     def memlog(self) -> MemlogRegistrar:
         """A new registrar of the membership logs."""

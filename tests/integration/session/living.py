@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import MappingProxyType
 
 from tests.integration.session.conftest import BOUND_SECONDS, KnownMembers, Running, Store
@@ -22,6 +23,7 @@ from qim_session.backends.redis_live import RedisClock, RedisRecent
 from qim_session.backends.redis_rebuild import RedisListRestore
 from qim_session.commands.live.service import LiveService, LiveStores
 from qim_session.commands.live.stream import LiveLimits, LiveStream
+from qim_session.commands.live.tail import LiveTail
 from qim_session.commands.live.tokens import ResumeTokens
 from qim_session.commands.mailbox import Mailbox
 from qim_session.commands.rebuild import Rebuild
@@ -37,7 +39,10 @@ class Owner:
 
     Attributes:
         asked: of how many conversations each question for states was.
+        generation: of all of them.
     """
+
+    generation = 0
 
     def __init__(self) -> None:
         self.newest: dict[ConversationId, int] = {}
@@ -62,7 +67,10 @@ class Owner:
         await self.before_states(user)
         return [
             ConversationState(
-                conversation, MemberState.MEMBER, newest_delivered_seq=self.newest.get(conversation, 0), generation=0
+                conversation,
+                MemberState.MEMBER,
+                newest_delivered_seq=self.newest.get(conversation, 0),
+                generation=self.generation,
             )
             for conversation in read
         ]
@@ -77,7 +85,8 @@ class Owner:
             WireMessage(types_pb2.Message(conversation_id=conversation, seq=seq).SerializeToString())
             for seq in range(after_seq + 1, last + 1)
         )
-        return DeliveredPage(entries, max(after_seq, last), last < newest, 0, newest_delivered_seq=newest)
+        more = last < newest
+        return DeliveredPage(entries, max(after_seq, last), more, self.generation, newest_delivered_seq=newest)
 
 
 class Tokens:
@@ -97,8 +106,8 @@ class Screen:
         self.stream = stream
         self.events: list[tuple[int, session_pb2.SubscribeEvent]] = []
 
-    def attach(self, number: int, person: UserId) -> None:
-        self.stream.attach(number, Actor(TENANT, person, DeviceId(person)), "")
+    def attach(self, number: int, person: UserId, token: str = "") -> None:
+        self.stream.attach(number, Actor(TENANT, person, DeviceId(person)), token)
 
     async def until(self, number: int, kind: str, count: int = 1) -> list[session_pb2.SubscribeEvent]:
         """The events of one kind of an attachment, once there are so many."""
@@ -133,7 +142,7 @@ class SteppedLog(RedisDispatchLog):
 
     async def read(self, after: Mapping[int, Position], *, count: int, block_ms: int) -> DispatchRead:
         found = await super().read(after, count=count, block_ms=block_ms)
-        return DispatchRead(found.entries, found.time_ms + self.ahead_ms)
+        return replace(found, time_ms=found.time_ms + self.ahead_ms)
 
 
 class Live:
@@ -145,11 +154,14 @@ class Live:
         log: what the tail reads.
         screen: what comes out.
         tail: the connection of the tail.
+        reader: the tail itself.
     """
 
-    def __init__(self, store: Store, tail: Instance, signals: Sequence[SignalLog] = ()) -> None:
+    def __init__(
+        self, store: Store, tail: Instance, signals: Sequence[SignalLog] = (), *, archived: bool = False
+    ) -> None:
         self.members, self.owner, self.tail = KnownMembers(), Owner(), tail
-        self.log = SteppedLog(tail, store.topology.buckets_of(0))
+        self.log = SteppedLog(tail, store.topology.buckets_of(0), archived=archived)
         pending = [Registrar(store.projection, store.people, store.metrics)]
         restore = RedisListRestore([store.instance], store.topology)
         service = LiveService(
@@ -169,19 +181,21 @@ class Live:
             metrics=store.metrics,
             limits=LiveLimits(events_max=1_000, bytes_max=1_000_000, attachments_max=10, token_seconds=60.0),
         )
+        self.reader = next(worker for worker in service.workers if isinstance(worker, LiveTail))
         self.workers = [worker.run for worker in service.workers]
         self.screen = Screen(service.open())
 
 
 @asynccontextmanager
-async def living(store: Store, signals: Sequence[SignalLog] = ()) -> AsyncIterator[Live]:
+async def living(store: Store, signals: Sequence[SignalLog] = (), *, archived: bool = False) -> AsyncIterator[Live]:
     """A tail at work, and a consumer that keeps the projection up to date."""
     tail = Instance(store.server.address, name="tail", instance_position=0)
     await tail.start()
-    made = Live(store, tail, signals)
+    made = Live(store, tail, signals, archived=archived)
     store.members.versions = made.members.versions
     made.screen.stream.start()
-    async with Running(store.consumer()):
+    log = RedisDispatchLog(store.dispatch, store.topology.buckets_of(0), archived=archived)
+    async with Running(store.consumer(log=log)):
         workers = [asyncio.create_task(run()) for run in made.workers]
         try:
             yield made

@@ -27,6 +27,7 @@ class Notifier:
         self.called: list[int] = []
         self.noted: dict[int, Checkpoint] = {}
         self.gaps: list[LogGap] = []
+        self.renewals = 0
         self.dies_before_noting = False
         self.dead = asyncio.Event()
 
@@ -42,6 +43,9 @@ class Notifier:
 
     async def settle(self, progress: Mapping[int, int]) -> set[int]:
         return set()
+
+    def renewed(self) -> None:
+        self.renewals += 1
 
     async def bridge(self, gaps: Sequence[LogGap]) -> None:
         self.gaps += gaps

@@ -12,7 +12,7 @@ from qim_common.ids import ConversationId, DeviceId
 from qim_common.keys import PersonKeys, projection_epoch
 from qim_session.backends.redis_rebuild import RedisListRestore
 from qim_session.commands.register import Registrar
-from qim_session.domain.cursors import Cursor
+from qim_session.domain.cursors import NOTHING, Cursor
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.list_pages import ListPosition
 
@@ -95,8 +95,8 @@ async def test_devices_and_people_have_cursors_of_their_own(store: Store) -> Non
 
 
 async def test_nothing_read_is_a_cursor_of_zero(store: Store) -> None:
-    assert await store.people.read_seqs(TENANT, ANA, [group(2), group(1)]) == {group(2): 0, group(1): 0}
-    assert await store.people.read_seqs(TENANT, ANA, []) == {}
+    assert await store.people.read(TENANT, ANA, [group(2), group(1)]) == {group(2): NOTHING, group(1): NOTHING}
+    assert await store.people.read(TENANT, ANA, []) == {}
 
 
 async def authority(store: Store) -> dict[bytes, bytes]:

@@ -16,15 +16,17 @@ from qim_common.redis.script_check import check_source
 from qim_devkit.valkey import ValkeyServer, free_port
 from qim_session.backends.redis_flags import SET_FLAGS
 from qim_session.backends.redis_leases import RELEASE_LEASES, RENEW_LEASES
+from qim_session.backends.redis_marks import POP_UNFLUSHED, RESTORE_FLAGS
 from qim_session.backends.redis_people import ADVANCE_CURSORS
 from qim_session.backends.redis_projection import POP_PENDING, PROJECT_ENTRIES, SETTLE_PROGRESS
 from qim_session.backends.redis_push import MOVE_CHECKPOINT
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.entries import ProjectionEntry
+from qim_session.domain.flags import Flags
 
 CONVS, OTHER_CONVS = "7:{u003}:a:convs", "7:{u003}:b:convs"
 CHECKPOINTS, PROGRESS, PENDING = "{u003}:checkpoints", "{u003}:progress", "{u003}:ucs_pending"
-BIG, SIGNALS = "7:{u003}:a:bigconvs", "{u003}:usig"
+BIG, SIGNALS, UNFLUSHED = "7:{u003}:a:bigconvs", "{u003}:usig", "{u003}:unflushed"
 
 
 @pytest_asyncio.fixture
@@ -53,13 +55,17 @@ async def test_the_scripts_run_in_cluster_mode(cluster: Connection) -> None:
     assert await cluster.call("EVAL", POP_PENDING.source, 1, PENDING, *packed) == 2
     assert await cluster.call("EVAL", RENEW_LEASES.source, 2, LEASES, REPLICAS, "me", 6000, 3) == [0, 1, 2]
     assert await cluster.call("EVAL", RELEASE_LEASES.source, 2, LEASES, REPLICAS, "me") == 3
-    move: list[Argument] = ["", group(1), Cursor(0, 5).pack()]
-    assert await cluster.call("EVAL", ADVANCE_CURSORS.source, 1, "7:{u003}:a:dev:p", *move) == 1
-    told: list[Argument] = ["signal", group(1), Cursor(0, 5).pack()]
-    assert await cluster.call("EVAL", ADVANCE_CURSORS.source, 2, "7:{u003}:a:read", SIGNALS, *told) == 1
+    move: list[Argument] = ["", "", group(1), Cursor(0, 5).pack()]
+    assert await cluster.call("EVAL", ADVANCE_CURSORS.source, 3, "7:{u003}:a:dev:p", SIGNALS, UNFLUSHED, *move) == 1
+    told: list[Argument] = ["signal", "person", group(1), Cursor(0, 5).pack()]
+    assert await cluster.call("EVAL", ADVANCE_CURSORS.source, 3, "7:{u003}:a:read", SIGNALS, UNFLUSHED, *told) == 1
+    written: list[Argument] = [b"person" + group(1), Cursor(0, 5).pack()]
+    assert await cluster.call("EVAL", POP_UNFLUSHED.source, 1, UNFLUSHED, *written) == 1
+    back: list[Argument] = [group(2), Flags(muted=True, changes=1).pack()]
+    assert await cluster.call("EVAL", RESTORE_FLAGS.source, 1, "7:{u003}:a:flags", *back) == 1
     idem = [f"{{u003}}:idem{number}" for number in range(3)]
-    names: list[Argument] = ["7:{u003}:a:flags", SIGNALS, "{u003}:meta", *idem]
-    flags: list[Argument] = [b"f" * 16, b"d" * 8, 0, group(1), "1", "", Cursor(0, 5).pack(), 0, b"s" * 69]
+    names: list[Argument] = ["7:{u003}:a:flags", SIGNALS, "{u003}:meta", *idem, UNFLUSHED]
+    flags: list[Argument] = [b"f" * 16, b"d" * 8, 0, group(1), "1", "", Cursor(0, 5).pack(), 0, b"s" * 69, b"field"]
     assert await cluster.call("EVAL", SET_FLAGS.source, len(names), *names, *flags) == [0, 1]
     assert await cluster.call("XLEN", SIGNALS) == 2
     key = PushKeys("webhook").checkpoints
@@ -69,7 +75,7 @@ async def test_the_scripts_run_in_cluster_mode(cluster: Connection) -> None:
 
 
 SCRIPTS = [
-    *(PROJECT_ENTRIES, SETTLE_PROGRESS, POP_PENDING, ADVANCE_CURSORS, SET_FLAGS),
+    *(PROJECT_ENTRIES, SETTLE_PROGRESS, POP_PENDING, ADVANCE_CURSORS, SET_FLAGS, POP_UNFLUSHED, RESTORE_FLAGS),
     *(RENEW_LEASES, RELEASE_LEASES, MOVE_CHECKPOINT),
 ]
 

@@ -17,6 +17,7 @@ from qim_devkit.valkey import ValkeyServer
 from qim_writer.backends.redis.group_state import RedisGroupStateStore
 from qim_writer.commands.delivered import DeliveredPages
 from qim_writer.commands.group_state import GroupState
+from qim_writer.commands.retention_run import RetentionRuns
 from qim_writer.commands.states import PersonStates
 from qim_writer.commands.trimming import MS_PER_DAY, Retention, Trimmer
 from qim_writer.domain.policy import GroupSettings
@@ -74,6 +75,7 @@ class Keeper:
             clock=self.clock.seconds,
             elapsed=self.clock.elapsed,
         )
+        self.runs = RetentionRuns(self.states, self.retention, None, self.chat.tokens, _BUCKETS)
 
     async def create(self, *, days: int = DAYS, **settings: Any) -> ConversationId:
         """Ana's group with Ben, whose messages are kept so many days (0: for ever)."""

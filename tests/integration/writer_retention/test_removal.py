@@ -15,6 +15,7 @@ from tests.integration.writer_retention.conftest import NOW_MS, Keeper, ago
 from tests.support.chat import ANA, BEN, CARA, DAN, TENANT, Chat
 from tests.support.redis_stores import RedisStores, redis_stores
 from tests.support.writers import ANA as WIRE_ANA
+from tests.support.writers import TENANT as WIRE_TENANT
 from tests.support.writers import Writers, until
 
 from qim_common.ids import ConversationId, uuid7
@@ -138,9 +139,9 @@ async def test_a_writer_that_was_killed_between_floor_and_removal_takes_it_up(wr
     instance, keys, bucket = writers.keys(created.group)
     # The floor has moved and the process that moved it is gone.
     instance.hset(keys.grpmeta, "floor", sent[2].seq)
-    instance.sadd(bucket.untrimmed, struct.pack(">Q16s", TENANT, created.group))
+    instance.sadd(bucket.untrimmed, struct.pack(">Q16s", WIRE_TENANT, created.group))
     async with writers.another():
-        await until(lambda: not instance.sismember(bucket.untrimmed, struct.pack(">Q16s", TENANT, created.group)))
+        await until(lambda: not instance.sismember(bucket.untrimmed, struct.pack(">Q16s", WIRE_TENANT, created.group)))
     assert sorted(map(int, instance.hkeys(keys.msgrec))) == [4, 5]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import redis
+from tests.support.archiving import with_archive
 from tests.support.chat import ANA, BEN, CARA, DAN, EVE, OPERATOR, TENANT, Chat, acting
 from tests.support.redis_stores import RedisStores, redis_stores
 from tests.support.valkey import require_valkey
@@ -21,13 +22,19 @@ from tests.support.valkey import require_valkey
 from qim_common.ids import ConversationId, direct_conversation_id, uuid7
 from qim_common.redis import Argument, Instance, ReplyError, Script, run
 from qim_devkit.valkey import ValkeyServer, free_port
+from qim_writer.backends.redis.archive_removals import RedisArchiveRemovals
+from qim_writer.backends.redis.eviction import RedisHotRecords
 from qim_writer.backends.redis.group_state import RedisGroupStateStore
+from qim_writer.backends.redis.membership import RedisMembershipStore
+from qim_writer.backends.redis.outbox import RedisArchiveLease
 from qim_writer.backends.redis.store import SCRIPTS, SEND, RedisStore
 from qim_writer.commands.clear_history import OwnClear
 from qim_writer.commands.group_state import GroupState
 from qim_writer.commands.trimming import Trimmer
+from qim_writer.domain.archive_rounds import gather
 from qim_writer.domain.policy import GroupSettings, Limits
 from qim_writer.domain.visible import UnreadSpan
+from qim_writer.storage_outbox import Evicted
 
 pytestmark = pytest.mark.server
 
@@ -56,11 +63,13 @@ class Used:
     names: set[str] = field(default_factory=set)
 
 
-@pytest_asyncio.fixture
-async def stores(cluster_server: ValkeyServer) -> AsyncIterator[RedisStores]:
+@pytest_asyncio.fixture(params=["no archive", "an archive"])
+async def stores(request: pytest.FixtureRequest, cluster_server: ValkeyServer) -> AsyncIterator[RedisStores]:
     """Stores on the cluster; conversations are spread over 256 buckets, each with a slot of its own."""
     async with redis_stores(cluster_server) as opened:
         await opened.call("FLUSHALL")
+        if request.param == "an archive":
+            await opened.begin_archive()
         yield opened
 
 
@@ -117,6 +126,8 @@ async def _live(chat: Chat, stores: RedisStores) -> list[ConversationId]:
         newest = await states.age_cut(chat.of(group), await stores.now_ms())
         assert newest is not None
         assert newest.seq == 10
+        removal = await RedisArchiveRemovals(stores.store).removed(chat.of(group), 0)
+        assert (removal.gone, removal.floor, removal.trimmed) == (0, 4, 4)
         bucket = stores.store.place(TENANT, group).bucket
         assert chat.of(group) in await states.retained_groups(bucket)
     for peer in (CARA, EVE):
@@ -133,6 +144,46 @@ async def test_every_script_touches_one_slot_a_call(stores: RedisStores, used: U
     made = await _live(chat, stores)
     assert len({stores.store.place(TENANT, conversation).bucket for conversation in made}) > 1
     assert used.names | {SEND.name} == {script.name for script in SCRIPTS}, "a script that no call here runs"
+
+
+async def test_reading_up_to_the_archived_head_touches_one_slot_a_conversation(stores: RedisStores) -> None:
+    chat = Chat(stores)
+    group = await chat.create(ANA, BEN, broadcast_max_members=2)
+    await chat.add(group, CARA)
+    await chat.send(ANA, group)
+    await stores.call("HSET", stores.keys(group).grpmeta, "aseq", 1)
+    server = stores.store.instances[0]
+    readers = RedisMembershipStore(RedisStore([server], stores.store.topology, retention_ms=1, ack_level="archived"))
+    for facts in (
+        await readers.facts(chat.of(group), ANA),
+        *(look and look.facts for look in await readers.looks(TENANT, ANA, [group])),
+    ):
+        assert facts is not None
+        assert (facts.head, facts.newest_broadcast) == (1, 0)
+
+
+async def test_the_archivers_scripts_touch_one_slot_a_call(stores: RedisStores) -> None:
+    chat = Chat(stores)
+    outbox = await with_archive(stores)
+    groups = [await chat.create(ANA, BEN) for _ in range(3)]
+    for group in groups:
+        await chat.send_many(5, ANA, group)
+    state = await outbox.state()
+    for bucket, position in state.archived.items():
+        read = await outbox.read({bucket: position}, max_bytes=2**20)
+        for entries in read.entries.values():
+            assert await outbox.note([gather(bucket, position, entries)]) == frozenset()
+    assert await outbox.backlog() == 0
+    hot = RedisHotRecords(stores.store.instances[0], stores.store.topology)
+    for group in groups:
+        assert await hot.evict(chat.of(group), 0) == Evicted(4, more=False)
+    lease = RedisArchiveLease(stores.store.instances[0], token=b"one", seconds=5)
+    other = RedisArchiveLease(stores.store.instances[0], token=b"other", seconds=5)
+    assert (await lease.hold(), await other.hold()) == (True, False)
+    await lease.release()
+    assert await other.hold()
+    await lease.release()
+    assert not await lease.hold()
 
 
 async def test_the_server_notices_keys_of_other_slots(cluster_server: ValkeyServer, stores: RedisStores) -> None:

@@ -212,9 +212,13 @@ async def test_the_membership_log_names_who_was_put_into_which_conversation(stor
     await chat.send(ANA, peer=BEN)
     notes = direct_conversation_id(TENANT, EVE, EVE)
     await chat.send(EVE, peer=EVE)
-    assert await memlog(stores, group) == [(1, group, [ANA, BEN]), (1, group, [CARA, DAN]), (1, group, [CARA])]
-    assert await memlog(stores, direct) == [(1, direct, [ANA, BEN])]
-    assert await memlog(stores, notes) == [(1, notes, [EVE])]
+    assert await memlog(stores, group) == [
+        (TENANT, group, [ANA, BEN]),
+        (TENANT, group, [CARA, DAN]),
+        (TENANT, group, [CARA]),
+    ]
+    assert await memlog(stores, direct) == [(TENANT, direct, [ANA, BEN])]
+    assert await memlog(stores, notes) == [(TENANT, notes, [EVE])]
 
 
 async def test_the_change_log_lets_go_of_a_few_changes_at_a_time(stores: RedisStores, chat: Chat) -> None:

@@ -56,8 +56,8 @@ class Device:
         expected = {conversation: seqs[-1] for conversation, seqs in self.writer.seqs(self.actor.user).items()}
         if self.got != expected:
             self.faults.append(f"the mailbox of {self.actor.user.hex()}: {self.got} instead of {expected}")
-        stored = await replica.people.read_seqs(self.actor.tenant, self.actor.user, list(self.read))
-        if any(stored[conversation] < seq for conversation, seq in self.read.items()):
+        stored = await replica.people.read(self.actor.tenant, self.actor.user, list(self.read))
+        if any(stored[conversation].seq < seq for conversation, seq in self.read.items()):
             self.faults.append(f"{self.actor.user.hex()} has read up to {self.read}, stored is {stored}")
 
     def _receive(self, conversation: ConversationId, seq: int) -> None:

@@ -39,7 +39,7 @@ from qim_session.domain.membership import MembersCache
 CALLS = (
     *("load", "project", "settle", "progress", "epoch.raise", "pending", "pop", "register", "sets"),
     *("read", "bounds", "memlog.read", "memlog.register", "memlog.trim", "renew", "release"),
-    *("rebuild.epoch", "rebuild.restore", "rebuild.mark", "read_seqs", "advance.read", "advance.device"),
+    *("rebuild.epoch", "rebuild.restore", "rebuild.mark", "read.cursors", "advance.read", "advance.device"),
     *("members", "change", "states", "delivered"),
 )
 """Every call with failpoints around it, `project.before` and so on; `register.after` lies between write and pop."""
@@ -85,7 +85,7 @@ class Replica:
             points,
             register="register",
             of="sets",
-            read_seqs="read_seqs",
+            read="read.cursors",
             advance_read="advance.read",
             advance_device="advance.device",
         )

@@ -55,7 +55,7 @@ def test_a_gateway_is_no_principal() -> None:
 
 
 READ = {"GetGroup", "ListMembers", "GroupTimeline", "ExplainVisibility"}
-MODERATE = READ | {"AddMembers", "RemoveMembers", "ClearGroupHistory", "FreezeGroup"}
+MODERATE = READ | {"AddMembers", "RemoveMembers", "ClearGroupHistory", "FreezeGroup", "RunRetention"}
 ALL = MODERATE | {"UpdateGroupSettings", "TransferOwnership"}
 
 
@@ -84,6 +84,14 @@ def test_who_may_ask_for_what(caller: Peer, roles: frozenset[OperatorRole], may:
 def test_a_refusal_names_the_roles_that_would_do() -> None:
     with pytest.raises(RoleNotAllowed, match=r"FreezeGroup is not for operator olga: .* moderator, admin"):
         require_role("FreezeGroup", OPERATOR, frozenset({OperatorRole.VIEWER}))
+
+
+def test_a_dry_run_is_for_everybody_with_a_role() -> None:
+    require_role("RunRetention", OPERATOR, frozenset({OperatorRole.VIEWER}), dry_run=True)
+    with pytest.raises(RoleNotAllowed):
+        require_role("RunRetention", OPERATOR, frozenset({OperatorRole.VIEWER}))
+    with pytest.raises(RoleNotAllowed):
+        require_role("RunRetention", OPERATOR, frozenset(), dry_run=True)
 
 
 def test_every_method_that_is_served_has_its_least_role() -> None:

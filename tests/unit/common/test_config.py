@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from qim_common.config import AdminSettings, SessionSettings, StoreSettings, WriterSettings, load, split_listen
+from qim_common.config import (
+    AdminSettings,
+    ArchiverSettings,
+    SessionSettings,
+    StoreSettings,
+    WriterSettings,
+    load,
+    split_listen,
+)
 
 
 @pytest.fixture
@@ -40,6 +48,21 @@ def test_the_session_service_reads_nothing_that_only_the_writer_decides(environm
 
     assert settings.token_key_file.is_file()
     assert not any(hasattr(settings, name) for name in writers)
+
+
+@pytest.mark.parametrize(
+    ("level", "said", "seconds"),
+    [("log", None, 0.5), ("archived", None, 0.02), ("archived", "300", 0.3), ("log", "0", 0.0)],
+)
+def test_an_archiver_waits_shorter_where_acknowledgements_wait_for_it(
+    environment: pytest.MonkeyPatch, level: str, said: str | None, seconds: float
+) -> None:
+    environment.setenv("QIM_BACKEND", "tiered")
+    environment.setenv("QIM_ACK_LEVEL", level)
+    if said is not None:
+        environment.setenv("QIM_ARCHIVE_LINGER_MS", said)
+
+    assert load(ArchiverSettings).linger_seconds == seconds
 
 
 def test_instances_keep_their_order_and_sessions_default_to_the_same(environment: pytest.MonkeyPatch) -> None:
@@ -132,3 +155,49 @@ def test_everything_that_is_missing_is_told_at_once(
 @pytest.mark.parametrize(("address", "parts"), [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:7401", ("::1", 7401))])
 def test_an_address_is_split_into_host_and_port(address: str, parts: tuple[str, int]) -> None:
     assert split_listen(address) == parts
+
+
+SCYLLA = {"QIM_BACKEND": "scylla", "QIM_REDIS_ADDR": ""}
+
+
+def test_the_comparison_backend_needs_no_redis_where_it_is_allowed(environment: pytest.MonkeyPatch) -> None:
+    for name, value in (SCYLLA | {"QIM_ALLOW_COMPARISON_BACKEND": "yes"}).items():
+        environment.setenv(name, value)
+    settings = load(WriterSettings)
+
+    assert (settings.backend, settings.commit_addrs) == ("scylla", ())
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "words"),
+    [
+        (
+            WriterSettings,
+            {},
+            "QIM_ALLOW_COMPARISON_BACKEND: set it to yes to run QIM_BACKEND=scylla",
+        ),
+        (WriterSettings, {"QIM_ALLOW_COMPARISON_BACKEND": "no"}, "sends are not version-checked"),
+        (WriterSettings, {"QIM_ALLOW_COMPARISON_BACKEND": "perhaps"}, "QIM_ALLOW_COMPARISON_BACKEND: "),
+        (SessionSettings, {"QIM_ALLOW_COMPARISON_BACKEND": "yes"}, "QIM_BACKEND: scylla has no dispatch log"),
+        (WriterSettings, {"QIM_BACKEND": "redis"}, "QIM_REDIS_ADDR: is not set; set it"),
+        (
+            WriterSettings,
+            {"QIM_ALLOW_COMPARISON_BACKEND": "yes", "QIM_ACK_LEVEL": "replicated", "QIM_REPLICAS": "1"},
+            "QIM_ACK_LEVEL: only log with QIM_BACKEND=scylla",
+        ),
+    ],
+)
+def test_the_comparison_backend_is_refused_where_it_cannot_be_or_is_not_wanted(
+    environment: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: type[StoreSettings],
+    changes: dict[str, str],
+    words: str,
+) -> None:
+    for name, value in (SCYLLA | changes).items():
+        environment.setenv(name, value)
+
+    with pytest.raises(SystemExit):
+        load(settings)
+
+    assert words in capsys.readouterr().err

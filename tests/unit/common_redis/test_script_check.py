@@ -44,6 +44,7 @@ def test_the_scripts_of_this_library_are_among_those_checked() -> None:
         "local function put(key, value) redis.call('SET', key, 'x' .. value) end\nput(KEYS[1], ARGV[1])",
         "local first = function(keys) return keys[1] end\nlocal key = first(KEYS)\nredis.call('GET', key)",
         "local now = redis.call('TIME')",
+        "redis.call('XINFO', 'STREAM', KEYS[1])",
         "redis.call('HSET', KEYS[1], unpack(ARGV))",
         "-- redis.call('GET', 'x')\n--[[ redis.call('GET', 'y') ]]\nreturn \"redis.call('GET', 'z')\"",
         "local key = KEYS[1]\nlocal name = 'a' .. ARGV[1]\nredis.call('HGET', key, name)",
@@ -57,6 +58,7 @@ def test_keys_that_come_from_keys_pass(body: str) -> None:
     ("body", "said"),
     [
         ("redis.call('GET', 'x')", "line 6: the key of GET"),
+        ("redis.call('XINFO', 'STREAM', 'x')", "line 6: the key of XINFO"),
         ("\n\nredis.pcall('get', [[x]])", "line 8: the key of GET"),
         ("redis.call('GET', KEYS[1] .. ':x')", "the key of GET"),
         ("redis.call('GET', ARGV[1])", "the key of GET"),

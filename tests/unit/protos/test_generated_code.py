@@ -48,6 +48,7 @@ SERVICES: dict[tuple[str, str], dict[str, tuple[bool, bool]]] = {
         "GroupTimeline": UNARY,
         "ExplainVisibility": UNARY,
         "FreezeGroup": UNARY,
+        "RunRetention": UNARY,
     },
     ("qim.writer.v1.internal_pb2", "Internal"): {
         "ConversationStates": UNARY,
@@ -75,6 +76,7 @@ SERVICES: dict[tuple[str, str], dict[str, tuple[bool, bool]]] = {
         "TransferOwnership": UNARY,
         "ClearGroupHistory": UNARY,
         "FreezeGroup": UNARY,
+        "RunRetention": UNARY,
     },
 }
 

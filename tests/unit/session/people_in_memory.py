@@ -11,7 +11,7 @@ from qim_common.enums import MemberState
 from qim_common.errors import BackendUnavailable
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId
-from qim_session.domain.cursors import Cursor
+from qim_session.domain.cursors import NOTHING, Cursor
 from qim_session.domain.flags import NO_FLAGS, Flags
 from qim_session.domain.list_pages import ListPosition
 from qim_session.storage.conversations import NONE_HIDDEN, ConversationState, DeliveredPage
@@ -69,6 +69,7 @@ class People:
     big: set[ConversationId] = field(default_factory=set)
     flags: dict[ConversationId, Flags] = field(default_factory=dict)
     cursors: dict[ConversationId, Cursor] = field(default_factory=dict)
+    reads: dict[ConversationId, Cursor] = field(default_factory=dict)
 
     async def page(self, tenant: TenantId, user: UserId, *, below: ListPosition | None, limit: int) -> ListRead:
         found = [place for place in self._small() if below is None or place < below]
@@ -89,15 +90,17 @@ class People:
     async def marks(
         self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
     ) -> dict[ConversationId, Marks]:
-        return {one: Marks(0, self.flags.get(one, NO_FLAGS)) for one in conversations}
+        return {one: Marks(self.reads.get(one, NOTHING), self.flags.get(one, NO_FLAGS)) for one in conversations}
 
-    async def read_seqs(
+    async def read(
         self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
-    ) -> dict[ConversationId, int]:
-        return dict.fromkeys(conversations, 0)
+    ) -> dict[ConversationId, Cursor]:
+        return {one: self.reads.get(one, NOTHING) for one in conversations}
 
     async def advance_read(self, actor: Actor, conversation: ConversationId, cursor: Cursor) -> bool:
-        return False
+        moved = cursor > self.reads.get(conversation, NOTHING)
+        self.reads[conversation] = max(cursor, self.reads.get(conversation, NOTHING))
+        return moved
 
     async def device(
         self, tenant: TenantId, user: UserId, device: DeviceId, conversations: Sequence[ConversationId]

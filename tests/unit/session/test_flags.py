@@ -34,15 +34,15 @@ def test_hidden_holds_until_the_next_message_or_return(
 
 
 @pytest.mark.parametrize(
-    "flags", [NO_FLAGS, Flags(muted=True), Flags(hidden=True), Flags(True, True, 2**32 - 1, 2**53 - 1)]
+    "flags", [NO_FLAGS, Flags(muted=True), Flags(hidden=True), Flags(True, True, 2**32 - 1, 2**53 - 1, 2**32 - 1)]
 )
 def test_flags_read_as_they_were_written(flags: Flags) -> None:
     packed = flags.pack()
-    assert len(packed) == 13
+    assert len(packed) == 17
     assert Flags.unpack(packed) == flags
 
 
-@pytest.mark.parametrize("data", [b"", bytes(12), bytes(14)])
+@pytest.mark.parametrize("data", [b"", bytes(13), bytes(16), bytes(18)])
 def test_another_length_is_no_flags(data: bytes) -> None:
     with pytest.raises(struct.error):
         Flags.unpack(data)

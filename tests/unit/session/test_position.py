@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from qim_common.positions import LOG_START, Position
@@ -60,6 +62,31 @@ def test_a_consumer_refuses_a_checkpoint_that_is_not_of_this_log(
     decision = decide_start(checkpoint, bounds)
     assert isinstance(decision, Refuse)
     assert words in decision.why
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "bounds", "expected"),
+    [
+        pytest.param(at(7, OTHER), EMPTY, Gap(LOG_START, Position(7, 0)), id="nothing was dispatched again"),
+        pytest.param(at(7, OTHER), log(5, 9, trimmed=True), Gap(JUST_BELOW_5, Position(7, 0)), id="from the oldest on"),
+        pytest.param(
+            at(7, OTHER), log(5, 6, trimmed=False), Gap(JUST_BELOW_5, Position(7, 0)), id="although it was further"
+        ),
+    ],
+)
+def test_a_checkpoint_of_a_log_that_a_recovery_replaced_is_a_gap(
+    checkpoint: Checkpoint, bounds: LogBounds, expected: Gap
+) -> None:
+    assert decide_start(checkpoint, replace(bounds, replaces=("c" * 32, OTHER))) == expected
+
+
+def test_a_checkpoint_of_neither_log_is_refused_after_a_recovery_too() -> None:
+    assert isinstance(decide_start(at(7, OTHER), replace(EMPTY, replaces=("c" * 32,))), Refuse)
+
+
+def test_a_log_is_delivered_up_to_what_the_archive_holds() -> None:
+    assert log(1, 9, trimmed=False).delivered == Position(9, 0)
+    assert replace(log(1, 9, trimmed=False), open_end=Position(4, 0)).delivered == Position(4, 0)
 
 
 def test_a_checkpoint_survives_its_stored_form() -> None:

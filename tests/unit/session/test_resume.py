@@ -87,11 +87,11 @@ def test_the_moment_is_never_before_time_began() -> None:
 
 
 def test_a_point_survives_packing() -> None:
-    point = ResumePoint(DEVICE, 1_700_000_000_123)
+    point = ResumePoint(DEVICE, 1_700_000_000_123, 2**64 - 1)
     assert ResumePoint.unpack(point.pack()) == point
 
 
-@pytest.mark.parametrize("data", [b"", b"x" * 24, b"x" * 26])
+@pytest.mark.parametrize("data", [b"", b"x" * 25, b"x" * 32, b"x" * 34])
 def test_a_point_of_another_length_is_refused(data: bytes) -> None:
     with pytest.raises(struct.error):
         ResumePoint.unpack(data)
@@ -111,13 +111,13 @@ def test_a_token_is_of_one_device() -> None:
     tokens = ResumeTokens(_Open())
     phone = Actor(TenantId(1), UserId(bytes([1]) * 16), DEVICE)
     tablet = Actor(TenantId(1), phone.user, DeviceId(bytes([5]) * 16))
-    token = tokens.issue(phone, 77)
-    assert tokens.open(phone, token) == 77
+    token = tokens.issue(phone, 77, 5)
+    assert tokens.open(phone, token) == (77, 5)
     with pytest.raises(PageTokenInvalid):
         tokens.open(tablet, token)
 
 
-@pytest.mark.parametrize("payload", ["", "00", "02" + "04" * 16 + "00" * 8])
+@pytest.mark.parametrize("payload", ["", "00", "01" + "04" * 16 + "00" * 8, "01" + "04" * 16 + "00" * 16])
 def test_a_payload_that_is_none_is_refused(payload: str) -> None:
     phone = Actor(TenantId(1), UserId(bytes([1]) * 16), DEVICE)
     with pytest.raises(PageTokenInvalid):

@@ -76,19 +76,19 @@ def test_delivery_is_not_undone_by_a_floor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "broadcast", "newest"),
+    ("who", "head", "broadcast", "newest"),
     [
-        pytest.param(person(stay(0)), 0, 0, id="a group that nobody has written in"),
-        pytest.param(person(stay(0)), 7, 7, id="a member from the start"),
-        pytest.param(person(stay(7, versions=(2, 0))), 8, 8, id="the own join, which was broadcast"),
-        pytest.param(person(stay(7, versions=(2, 0))), 7, 8, id="the own join, which concerned nobody else"),
-        pytest.param(person(stay(7, versions=(2, 0))), 12, 12, id="what came after the join"),
-        pytest.param(person(stay(0, 5, versions=(1, 2))), 9, 5, id="the own leave"),
-        pytest.param(person(stay(0, 5, versions=(1, 2)), stay(8, versions=(3, 0))), 8, 9, id="the newest stay alone"),
+        pytest.param(person(stay(0)), 0, 0, 0, id="a group that nobody has written in"),
+        pytest.param(person(stay(0)), 9, 7, 7, id="a member from the start"),
+        pytest.param(person(stay(7, versions=(2, 0))), 8, 8, 8, id="the own join, which was broadcast"),
+        pytest.param(person(stay(7, versions=(2, 0))), 8, 7, 8, id="the own join, which concerned nobody else"),
+        pytest.param(person(stay(7, versions=(2, 0))), 12, 12, 12, id="what came after the join"),
+        pytest.param(person(stay(0, 5, versions=(1, 2))), 9, 9, 5, id="the own leave"),
+        pytest.param(person(stay(0, 5, versions=(1, 2)), stay(8, versions=(3, 0))), 9, 8, 9, id="the newest stay"),
     ],
 )
-def test_the_newest_seq_that_was_delivered(who: Person, broadcast: int, newest: int) -> None:
-    assert newest_delivered(who, broadcast) == newest
+def test_the_newest_seq_that_was_delivered(who: Person, head: int, broadcast: int, newest: int) -> None:
+    assert newest_delivered(who, Line(head), broadcast) == newest
 
 
 FIRST, AGAIN = stay(0, 16, versions=(1, 4)), stay(79, versions=(9, 0))

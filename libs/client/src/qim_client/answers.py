@@ -208,6 +208,39 @@ class GroupDetails:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRetention:
+    """What a run of retention by age does to one group, or would do.
+
+    Attributes:
+        group_floor_seq, new_group_floor_seq: the floor before and after; equal where nothing is old enough.
+        message_count: how many messages lie between, control messages too.
+        archive_partitions: of those at or below the new floor, so many are still there; 0 where there is no archive.
+    """
+
+    group: ConversationId
+    retention_days: int
+    group_floor_seq: int
+    new_group_floor_seq: int
+    message_count: int
+    archive_partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPage:
+    """A page of a run of retention; it may be empty while there are more.
+
+    Attributes:
+        unavailable_buckets: commit buckets whose instance did not answer; their groups are left out.
+        clock_ahead_seconds: above 0 the writer's clock was set forward while it ran, and no floor moves by age.
+    """
+
+    groups: tuple[GroupRetention, ...]
+    next_page_token: str
+    unavailable_buckets: int
+    clock_ahead_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class TimelinePage:
     """A page of a group's line: membership events and changes without a seq, each in their order.
 

@@ -38,6 +38,26 @@ def group_details(wire: admin_pb2.GroupDetails) -> answers.GroupDetails:
     )
 
 
+def retention_page(wire: admin_pb2.RunRetentionResponse) -> answers.RetentionPage:
+    """A page of a run of retention."""
+    return answers.RetentionPage(
+        groups=tuple(
+            answers.GroupRetention(
+                group=ConversationId(one.group_id),
+                retention_days=one.retention_days,
+                group_floor_seq=one.group_floor_seq,
+                new_group_floor_seq=one.new_group_floor_seq,
+                message_count=one.message_count,
+                archive_partitions=one.archive_partitions,
+            )
+            for one in wire.groups
+        ),
+        next_page_token=wire.next_page_token,
+        unavailable_buckets=wire.unavailable_buckets,
+        clock_ahead_seconds=wire.clock_ahead_seconds,
+    )
+
+
 def state_entry(wire: types_pb2.StateChange) -> values.StateEntry:
     """One change without a seq."""
     return values.StateEntry(

@@ -202,6 +202,23 @@ class OperatorClient:
         answer = await self._admin.call(lambda stub: stub.FreezeGroup, request, timeout=timeout)
         return convert_operators.group_details(answer)
 
+    async def run_retention(
+        self, *, dry_run: bool = False, page_token: str = "", timeout: float | None = None
+    ) -> answers.RetentionPage:
+        """Move the floors that retention by age asks for, or with `dry_run` tell which: one page of the groups."""
+        request = admin_pb2.RunRetentionRequest(tenant_id=self.tenant, dry_run=dry_run, page_token=page_token)
+        answer = await self._admin.call(lambda stub: stub.RunRetention, request, timeout=timeout)
+        return convert_operators.retention_page(answer)
+
+    async def retention_pages(self, *, dry_run: bool = False) -> AsyncIterator[answers.RetentionPage]:
+        """The whole run, page after page."""
+        token = ""
+        while True:
+            page = await self.run_retention(dry_run=dry_run, page_token=token)
+            yield page
+            if not (token := page.next_page_token):
+                return
+
     async def explain_visibility(
         self, group: ConversationId, user: UserId, seq: int, *, timeout: float | None = None
     ) -> answers.Explanation:

@@ -9,7 +9,16 @@ from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, FilePath, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    FilePath,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -77,6 +86,8 @@ WebhookUrl = Annotated[str, AfterValidator(_webhook_url)]
 """An https URL without user, password or fragment; on loopback http is taken too."""
 RedisAddr = Annotated[str, AfterValidator(_redis_addr)]
 """`host:port`, or a URL `redis://`, `rediss://`, `unix://`."""
+OptionalRedisAddr = Annotated[str, AfterValidator(lambda text: text and _redis_addr(text))]
+"""The same, or empty: there is none."""
 RedisAddrs = Annotated[tuple[RedisAddr, ...], NoDecode, BeforeValidator(_comma_list)]
 """Comma-separated; may be empty."""
 
@@ -127,14 +138,36 @@ class StoreSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
 
+    runs_on_scylla: ClassVar[bool] = False
+    """Whether the process does without Redis, where the backend is scylla."""
+
     backend: Literal["redis", "tiered", "scylla"] = "redis"
     ack_level: Literal["log", "replicated", "archived"] = "log"
     replicas: Annotated[int, Field(ge=0, le=16)] = 0
-    redis_addr: RedisAddr
+    redis_addr: Annotated[OptionalRedisAddr, Field(validate_default=True)] = ""
     message_store_addrs: RedisAddrs = ()
     session_redis_addrs: RedisAddrs = ()
     commit_buckets: Annotated[int, Field(ge=1, le=1000)] = 256
     installation_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+    @field_validator("backend")
+    @classmethod
+    def _log_to_read(cls, backend: str) -> str:
+        if backend == "scylla" and not cls.runs_on_scylla:
+            raise PydanticCustomError(
+                "qim_backend",
+                "scylla has no dispatch log and no projection, so that only the writer runs on it "
+                "(docs/storage-tiers.md); use redis or tiered",
+            )
+        return backend
+
+    @field_validator("redis_addr")
+    @classmethod
+    def _redis_where_it_is_needed(cls, address: str, info: ValidationInfo) -> str:
+        # Where the backend is at fault itself, it is not among the values yet.
+        if not address and info.data.get("backend") != "scylla":
+            raise PydanticCustomError("qim_missing", "is not set; set it (docs/operations.md, Configuration)")
+        return address
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -150,6 +183,8 @@ class StoreSettings(BaseSettings):
     def _level_that_can_be_kept(self) -> Self:
         if self.ack_level == "archived" and self.backend != "tiered":
             raise PydanticCustomError("qim_ack", "QIM_ACK_LEVEL: archived needs QIM_BACKEND=tiered")
+        if self.ack_level != "log" and self.backend == "scylla":
+            raise PydanticCustomError("qim_ack", "QIM_ACK_LEVEL: only log with QIM_BACKEND=scylla")
         if (self.ack_level == "replicated") != (self.replicas > 0):
             raise PydanticCustomError(
                 "qim_ack",
@@ -159,8 +194,8 @@ class StoreSettings(BaseSettings):
 
     @property
     def commit_addrs(self) -> tuple[str, ...]:
-        """The instances of the commit facts, in the order that buckets are spread over."""
-        return (self.redis_addr, *self.message_store_addrs)
+        """The instances of the commit facts, in the order that buckets are spread over; none with scylla."""
+        return tuple(filter(None, (self.redis_addr, *self.message_store_addrs)))
 
     @property
     def session_addrs(self) -> tuple[str, ...]:
@@ -180,6 +215,7 @@ class WriterSettings(ServerSettings, StoreSettings, TokenSettings):
     """The writer."""
 
     service: ClassVar[str] = "writer"
+    runs_on_scylla: ClassVar[bool] = True
 
     listen: ListenAddress = "127.0.0.1:7401"
     health_listen: ListenAddress = "127.0.0.1:7411"
@@ -193,6 +229,19 @@ class WriterSettings(ServerSettings, StoreSettings, TokenSettings):
     retention_interval_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300.0
     session_addr: OptionalAddress = ""
     outbox_max_messages: Annotated[int, Field(ge=1, le=10**9)] = 5_000_000
+    allow_comparison_backend: Annotated[bool, Field(validate_default=True)] = False
+
+    @field_validator("allow_comparison_backend")
+    @classmethod
+    def _comparison_is_wanted(cls, allowed: bool, info: ValidationInfo) -> bool:
+        if info.data.get("backend") == "scylla" and not allowed:
+            raise PydanticCustomError(
+                "qim_comparison",
+                "set it to yes to run QIM_BACKEND=scylla all the same, a comparison and not for use: there are "
+                "no membership changes, sends are not version-checked, a crash leaves gaps in the seqs, a retry may "
+                "commit twice (docs/storage-tiers.md)",
+            )
+        return allowed
 
     @model_validator(mode="after")
     def _limit_within_maximum(self) -> Self:
@@ -208,8 +257,15 @@ class ArchiverSettings(ProcessSettings, StoreSettings):
 
     health_listen: ListenAddress = "127.0.0.1:7415"
     metrics_listen: ListenAddress = "127.0.0.1:7425"
-    archive_linger_ms: Annotated[int, Field(ge=0, le=10_000)] = 250
+    archive_linger_ms: Annotated[int, Field(ge=0, le=10_000)] = 500
     hot_record_hours: Annotated[float, Field(ge=0, le=24 * 365)] = 24.0
+
+    @property
+    def linger_seconds(self) -> float:
+        """How long an archiver that has caught up waits: 20 ms where acknowledgements wait for it and nobody has said
+        otherwise."""
+        unsaid = "archive_linger_ms" not in self.model_fields_set
+        return 0.02 if unsaid and self.ack_level == "archived" else self.archive_linger_ms / 1000
 
 
 class SessionSettings(ServerSettings, StoreSettings, TokenSettings):

@@ -27,8 +27,9 @@ class BucketKeys:
     @cached_property
     def meta(self) -> str:
         """Hash: generation of the idempotency entries, the stamps of its rotation, the marks of the dispatch log; with
-        an archive also `arch`, the id of the newest dispatch entry that is archived with all before it, and how many
-        messages and state entries were recorded (`rec`) and archived (`arcd`)."""
+        an archive also `arch`, the id of the newest dispatch entry that is archived with all before it, how many
+        entries that are (`archn`), and how many messages and state entries were recorded (`rec`) and archived
+        (`arcd`)."""
         return f"{{b{self.bucket:03d}}}:meta"
 
     @cached_property
@@ -161,7 +162,7 @@ class PersonKeys:
     @property
     def flags(self) -> str:
         """Hash: conversation to what the person has set: flags u8, generation u32 and seq u64 of where it was
-        hidden."""
+        hidden, and how often it was set, u32."""
         return self._key("flags")
 
     @property
@@ -202,10 +203,19 @@ class PersonBucketKeys:
         return one, two, three
 
 
+REPLICATION_MARK = "qim:replicated"
+"""String, on each commit instance: written so that a call which changed nothing has something to wait for."""
+
+
+def archiver_lease(bucket: int) -> str:
+    """String: which archiver works on a commit instance, whose lowest bucket this is."""
+    return f"{{b{bucket:03d}}}:archiver"
+
+
 def ucs_pending(person_bucket: int) -> str:
     """List: conversations that are new in a person's set and not yet in the authority.
 
-    This and the next four belong to a session instance and carry the tag of its lowest bucket, which is its position;
+    This and the next five belong to a session instance and carry the tag of its lowest bucket, which is its position;
     in cluster mode, where a script may touch one tag only, there is one of each for every bucket.
     """
     return f"{{u{person_bucket:03d}}}:ucs_pending"
@@ -229,6 +239,11 @@ def projection_epoch(person_bucket: int) -> str:
 def usig(person_bucket: int) -> str:
     """Stream: read marks and flags that people set, for their other devices."""
     return f"{{u{person_bucket:03d}}}:usig"
+
+
+def unflushed(person_bucket: int) -> str:
+    """Hash, of the backend tiered only: cursors and flags that are still to be written behind, each with its value."""
+    return f"{{u{person_bucket:03d}}}:unflushed"
 
 
 LEASES = "{u000}:leases"

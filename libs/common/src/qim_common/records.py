@@ -83,6 +83,8 @@ class StateChange(IntEnum):
     FLOOR = 4
     OWN_CLEAR = 5
     FROZEN = 6
+    GENERATION = 7
+    """Acknowledged seqs were lost for good (design.md invariant 11). Only in the group log, never in a dispatch log."""
 
 
 # By the stored number: a message has two or three of these, and asking their class takes as long as all the rest.
@@ -165,6 +167,11 @@ def pack_tail(
     return _TAIL.pack(record_type, sender, device, client_message_id, len(custom_type)) + custom_type + body
 
 
+def pack_tail_of(tail: Tail) -> bytes:
+    """The inverse of `unpack_tail`."""
+    return pack_tail(tail.type, tail.sender, tail.device, tail.client_message_id, tail.custom_type.encode(), tail.body)
+
+
 def unpack_tail(data: bytes) -> Tail:
     """The tail of a record; raises struct.error when it is cut short."""
     kind, sender, device, message_id, length = _TAIL.unpack_from(data)
@@ -172,6 +179,14 @@ def unpack_tail(data: bytes) -> Tail:
     custom_type = data[start : start + length].decode() if length else ""
     body = data[start + length :]
     return Tail(_TYPES[kind], UserId(sender), DeviceId(device), message_id, custom_type, body)
+
+
+def pack_record(record: Record) -> bytes:
+    """The inverse of `unpack_record`: the value of `msgrec`, byte for byte as the commit wrote it."""
+    numbers = (record.membership_version, record.time_ms, record.prev)
+    halves = [half for number in numbers for half in (number >> 32, number & 0xFFFFFFFF)]
+    header = _HEADER.pack(RECORD_VERSION, record.audience, *halves, record.generation)
+    return header + pack_tail_of(record.tail)
 
 
 def unpack_record(seq: int, data: bytes) -> Record:

@@ -61,6 +61,7 @@ CALLERS: Final[Mapping[str, Mapping[Role, CallerKind]]] = {
     "/qim.writer.v1.GroupControl/GroupTimeline": _ADMIN_PRINCIPAL,
     "/qim.writer.v1.GroupControl/ExplainVisibility": _ADMIN_PRINCIPAL,
     "/qim.writer.v1.GroupControl/FreezeGroup": _ADMIN_PRINCIPAL,
+    "/qim.writer.v1.GroupControl/RunRetention": _ADMIN_PRINCIPAL,
     "/qim.writer.v1.Internal/ConversationStates": _SESSION_ONLY,
     "/qim.writer.v1.Internal/DeliveredPage": _SESSION_ONLY,
     "/qim.session.v1.Session/ListConversations": _GATEWAY_ACTOR,
@@ -82,6 +83,7 @@ CALLERS: Final[Mapping[str, Mapping[Role, CallerKind]]] = {
     "/qim.admin.v1.GroupAdmin/TransferOwnership": _OPERATOR_OR_BACKEND,
     "/qim.admin.v1.GroupAdmin/ClearGroupHistory": _OPERATOR_OR_BACKEND,
     "/qim.admin.v1.GroupAdmin/FreezeGroup": _OPERATOR_OR_BACKEND,
+    "/qim.admin.v1.GroupAdmin/RunRetention": _OPERATOR_OR_BACKEND,
 }
 """Full method name -> role -> the identity that a call of this role carries."""
 

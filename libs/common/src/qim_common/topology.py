@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from qim_common.ids import ConversationId, TenantId, UserId, commit_bucket, person_bucket
 
 MAX_BUCKETS = 1000
+REDIS_BACKEND: Final = "redis"
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
     """The Redis instances of one role in their configured order, and the number of buckets spread over them.
 
-    `addresses` are as configured; `buckets` is 1 to 1000; `installation_id` names the installation. Two services agree
+    `addresses` are as configured; `buckets` is 1 to 1000; `installation_id` names the installation; `backend` as in
+    QIM_BACKEND says what the instances hold of it. Two services agree
     on where everything lives exactly when these are equal, which the stored fingerprint checks at start.
     """
 
     addresses: tuple[str, ...]
     buckets: int
     installation_id: str
+    backend: str = REDIS_BACKEND
 
     def __post_init__(self) -> None:
         if not self.addresses:

@@ -12,7 +12,7 @@ import secrets
 import shlex
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from qim_client.config import DEVELOPMENT_NAMES
 from qim_common.identity import Role
 from qim_devkit.paths import SuitePaths
 from qim_devkit.pki import CertFiles, DevPki
+from qim_devkit.tiered import Backend
 
 GATEWAY: Final = "dev-gateway"
 OPERATOR: Final = "dev-operator"
@@ -40,6 +41,11 @@ _PUSH_TAKES_OVER: Final = frozenset(
         "QIM_INSTALLATION_ID",
         "QIM_WRITER_ADDR",
         "QIM_LOG_FORMAT",
+        "QIM_BACKEND",
+        "QIM_ACK_LEVEL",
+        "QIM_CASSANDRA_CONTACT_POINTS",
+        "QIM_CASSANDRA_LOCAL_DC",
+        "QIM_CASSANDRA_KEYSPACE",
     }
 )
 """What a push process and the session service have in common."""
@@ -47,17 +53,36 @@ _PUSH_TAKES_OVER: Final = frozenset(
 
 @dataclass(slots=True)
 class SuiteState:
-    """What the next start takes over: the installation's id, which its data carries, and the ports."""
+    """What the next start takes over: the installation's id, which its data carries, the ports and the backend."""
 
     installation_id: str = field(default_factory=lambda: f"dev-{uuid.uuid4()}")
     ports: dict[str, int] = field(default_factory=dict)
+    backend: str = ""
+    """Empty before the first start."""
+
+    def require(self, root: Path, backend: str, valkeys: Sequence[str]) -> None:
+        """The directory `root` takes a suite of this shape, from now on no other. Raises ValueError if it has one."""
+        if self.backend not in ("", backend):
+            raise ValueError(
+                f"{root}: its data was made with the backend {self.backend}, not {backend}; start it with that, "
+                f"use another directory, or remove {root} with all its data"
+            )
+        known = {name for name in self.ports if name.startswith("valkey-")}
+        if known and known != set(valkeys):
+            raise ValueError(
+                f"{root}: its data lies on {len(known)} Valkey instances, not on {len(valkeys)}; "
+                f"start it with {len(known)}, or remove {root} with all its data"
+            )
+        self.backend = backend
 
 
 def load_state(paths: SuitePaths) -> SuiteState:
     """The remembered state, or a new one where there is none. Raises ValueError for a damaged file."""
     try:
         document: Any = json.loads(paths.state.read_text())
-        return SuiteState(str(document["installation_id"]), {str(k): int(v) for k, v in document["ports"].items()})
+        ports = {str(name): int(port) for name, port in document["ports"].items()}
+        # A file from before there were others names no backend.
+        return SuiteState(str(document["installation_id"]), ports, str(document.get("backend", Backend.REDIS)))
     except FileNotFoundError:
         return SuiteState()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -70,7 +95,7 @@ def load_state(paths: SuitePaths) -> SuiteState:
 def save_state(paths: SuitePaths, state: SuiteState) -> None:
     """Remember the state. A crash leaves the old file or the new one."""
     temporary = paths.state.with_suffix(".new")
-    temporary.write_text(json.dumps({"installation_id": state.installation_id, "ports": state.ports}, indent=2) + "\n")
+    temporary.write_text(json.dumps(asdict(state), indent=2) + "\n")
     temporary.replace(paths.state)
 
 

@@ -1,20 +1,22 @@
 """The whole suite on one machine: embedded Valkeys and the services as separate processes over mTLS.
 
 `make up`, the demo, the benchmark and the end-to-end tests all start it here. Everything lies below one directory; a
-second start on it finds the data, the identities and, unless something took them, the ports.
+second start on it finds the data, the identities and, unless something took them, the ports. With the backend `tiered`
+it has archivers too, and uses a Cassandra cluster that runs already.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from qim_common.identity import Role
+from qim_devkit.cassandra import CassandraCluster
+from qim_devkit.environment import listeners_of, service_environment, service_of
 from qim_devkit.paths import SuitePaths
 from qim_devkit.pki import CertFiles, DevPki
 from qim_devkit.ports import allocate
@@ -31,6 +33,7 @@ from qim_devkit.provision import (
     write_push_environment,
     write_token_key,
 )
+from qim_devkit.tiered import ARCHIVER, ARCHIVER_MODULE, Backend, CassandraPlace, keyspace_of
 from qim_devkit.valkey import ValkeyServer
 
 MODULES: Final = {"writer": "qim_writer.main", "session": "qim_session.main", "admin": "qim_admin.main"}
@@ -39,9 +42,6 @@ MODULES: Final = {"writer": "qim_writer.main", "session": "qim_session.main", "a
 SESSION: Final = "session"
 """The service that may run in several replicas."""
 
-DRAIN_SECONDS: Final = "3"
-"""How long a service that stops waits for its calls, and then again for its own work."""
-
 _WATCH_SECONDS: Final = 0.2
 
 
@@ -49,7 +49,8 @@ class Suite:
     """Valkeys `valkey-0`, `valkey-1`, ... and the services `writer`, `session` and `admin`, by these names.
 
     Further replicas of the session service are `session-1`, `session-2`, ...: they have ports, a certificate and a log
-    of their own. Whoever is told one address only, the writer and `client.toml`, is told that of `session`.
+    of their own. Whoever is told one address only, the writer and `client.toml`, is told that of `session`. With the
+    backend `tiered` there are `archiver`, `archiver-1`, ... too, which serve their health and metrics only.
 
     Args:
         directory: holds everything; created if it is not there. One supervisor at a time.
@@ -58,6 +59,11 @@ class Suite:
         sessions: how many replicas of the session service, from 1, where it is among `services`.
         tenants: the tenants that the development identities may act in.
         env_overrides: environment variables of every service that replace or extend the ones made here.
+        backend: a Backend; a directory keeps the one it began with.
+        cassandra: with `tiered`, and only then: the cluster or its contact points. It runs already, and goes on.
+        keyspace: its tables are made where they are missing. By default one of the directory's own.
+        archivers: how many archivers with `tiered`, from 0.
+        ack_level: what an acknowledgement survives (storage.md, "Backends").
     """
 
     def __init__(
@@ -69,6 +75,11 @@ class Suite:
         sessions: int = 1,
         tenants: Sequence[int] = (1,),
         env_overrides: Mapping[str, str] | None = None,
+        backend: str = Backend.REDIS,
+        cassandra: CassandraCluster | str | None = None,
+        keyspace: str = "",
+        archivers: int = 1,
+        ack_level: Literal["log", "replicated", "archived"] = "log",
     ) -> None:
         if valkeys < 1:
             raise ValueError("a suite has at least one Valkey")
@@ -76,18 +87,29 @@ class Suite:
             raise ValueError("a suite has at least one session replica; leave the service out to have none")
         if unknown := set(services) - set(MODULES):
             raise ValueError(f"unknown services {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
+        if backend not in list(Backend):
+            raise ValueError(f"unknown backend {backend}; there are {', '.join(Backend)}")
+        if (cassandra is not None) != (backend == Backend.TIERED):
+            raise ValueError("Cassandra is named for the backend tiered, and only for it")
+        if archivers < 0:
+            raise ValueError("a suite has 0 archivers or more")
         self.paths = SuitePaths(directory.resolve())
         self.pki = DevPki(self.paths.pki)
         self.tenants = tuple(tenants)
-        self.session_names = tuple(map(_replica, range(sessions))) if SESSION in services else ()
+        self.backend = backend
+        self.session_names = _replicas(SESSION, sessions) if SESSION in services else ()
+        self.archiver_names = _replicas(ARCHIVER, archivers) if backend == Backend.TIERED else ()
         self.service_names = tuple(
             name
-            for service in MODULES
-            if service in services
+            for service in [name for name in MODULES if name in services]
             for name in (self.session_names if service == SESSION else (service,))
         )
+        self.service_names += self.archiver_names
         self.valkey_names = tuple(f"valkey-{number}" for number in range(valkeys))
         self._overrides = dict(env_overrides or {})
+        self._cassandra = cassandra
+        self._keyspace = keyspace
+        self.ack_level = ack_level
         self._installation_id = ""
         self._ports: dict[str, int] = {}
         self._valkeys: dict[str, ValkeyServer] = {}
@@ -95,13 +117,20 @@ class Suite:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """`host:port` of each service's mTLS port, by its name. Empty before `start`."""
+        """`host:port` of each mTLS port, by its service's name. Empty before `start`."""
         return {name: self._address(name) for name in self.service_names if name in self._ports}
 
     @property
     def valkey_addresses(self) -> tuple[str, ...]:
         """`host:port` of each Valkey, in the order of the topology. Empty before `start`."""
         return tuple(self._address(name) for name in self.valkey_names if name in self._ports)
+
+    @property
+    def cassandra_place(self) -> CassandraPlace | None:
+        """Where the suite's tables are, after `start`; None without Cassandra."""
+        if self._cassandra is None:
+            return None
+        return CassandraPlace.of(self._cassandra, self._keyspace or keyspace_of(self._installation_id))
 
     def gateway_files(self) -> CertFiles:
         """The development gateway's certificate."""
@@ -136,14 +165,17 @@ class Suite:
 
         Raises:
             SuiteError: a service did not start; the message has the end of its log. Everything is stopped again.
+                Likewise where Cassandra does not answer.
             ValkeyStartError: a Valkey did not start. Likewise.
-            ValueError: the state file is damaged, or the directory holds another number of Valkeys.
+            ValueError: the state file is damaged, or the directory holds another number of Valkeys or another backend.
         """
         try:
             self._provision()
             for server in self._valkeys.values():
                 # In this thread, which outlives the server: see qim_devkit.tether.
                 server.start()
+            if (place := self.cassandra_place) is not None:
+                await place.provide_tables()
             first, *others = self._services.values()
             await first.start()
             outcomes = await asyncio.gather(*(service.start() for service in others), return_exceptions=True)
@@ -157,14 +189,8 @@ class Suite:
         root = self.paths.root
         root.mkdir(parents=True, exist_ok=True)
         state = load_state(self.paths)
-        known = {name for name in state.ports if name.startswith("valkey-")}
-        if known and known != set(self.valkey_names):
-            raise ValueError(
-                f"{root}: its data lies on {len(known)} Valkey instances, not on {len(self.valkey_names)}; "
-                f"start it with {len(known)}, or remove {root} with all its data"
-            )
-        kinds = ("", ".health", ".metrics")
-        names = [*self.valkey_names, *(f"{service}{kind}" for service in self.service_names for kind in kinds)]
+        state.require(root, self.backend, self.valkey_names)
+        names = [*self.valkey_names, *(port for service in self.service_names for port in listeners_of(service))]
         self._installation_id = state.installation_id
         if self.session_names:
             names += PUSH_PORTS
@@ -183,7 +209,7 @@ class Suite:
         self._services = {
             name: ServiceProcess(
                 name,
-                MODULES[_service(name)],
+                ARCHIVER_MODULE if name in self.archiver_names else MODULES[service_of(name)],
                 self.environment(name),
                 self.paths.log(name),
                 self._address(f"{name}.health"),
@@ -193,34 +219,24 @@ class Suite:
 
     def environment(self, name: str) -> dict[str, str]:
         """The whole environment of one service: this process's without any QIM_ variable, and what the suite sets."""
-        service = _service(name)
-        files = self.pki.issue(service, f"{service}-0" if name == service else name)
-        first, *rest = self.valkey_addresses
-        settings = {
-            "QIM_LISTEN": self._address(name),
-            "QIM_HEALTH_LISTEN": self._address(f"{name}.health"),
-            "QIM_METRICS_LISTEN": self._address(f"{name}.metrics"),
-            "QIM_TLS_CERT_FILE": str(files.cert),
-            "QIM_TLS_KEY_FILE": str(files.key),
-            "QIM_TLS_CA_FILE": str(self.pki.services_ca),
-            "QIM_TRUST_DOMAIN": self.pki.trust_domain,
-            "QIM_BINDINGS_FILE": str(self.paths.bindings),
-            "QIM_TOKEN_KEY_FILE": str(self.paths.token_key),
-            "QIM_REDIS_ADDR": first,
-            "QIM_MESSAGE_STORE_ADDRS": ",".join(rest),
+        return {
+            **service_environment(
+                name,
+                pki=self.pki,
+                paths=self.paths,
+                listen={port: self._address(port) for port in listeners_of(name)},
+                valkeys=self.valkey_addresses,
+                services={other: self._address(other) for other in MODULES if other in self.service_names},
+            ),
             "QIM_INSTALLATION_ID": self._installation_id,
-            "QIM_LOG_FORMAT": "text",
-            "QIM_DRAIN_SECONDS": DRAIN_SECONDS,
+            "QIM_BACKEND": self.backend,
+            "QIM_ACK_LEVEL": self.ack_level,
+            **(self.cassandra_place.environment if self.cassandra_place else {}),
+            **self._overrides,
         }
-        if service == "admin":
-            settings["QIM_OPERATOR_CA_FILE"] = str(self.pki.operators_ca)
-        addresses = self.addresses
-        settings |= {f"QIM_{other.upper()}_ADDR": addresses[other] for other in MODULES if other in addresses}
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("QIM_")}
-        return {**inherited, "PYTHONUNBUFFERED": "1", **settings, **self._overrides}
 
     async def stop(self) -> None:
-        """Stop admin, session, writer and the Valkeys, in this order; what does not end within a bound is killed."""
+        """Stop archivers, admin, session, writer and the Valkeys, in this order; what does not end soon is killed."""
         for service in reversed(self._services.values()):
             if not await service.stop():
                 print(f"qim: {service.name} did not end cleanly: {service.describe_end()}", file=sys.stderr)
@@ -277,11 +293,6 @@ class Suite:
         return f"127.0.0.1:{self._ports[name]}"
 
 
-def _replica(number: int) -> str:
-    """What a replica of the session service is called."""
-    return f"{SESSION}-{number}" if number else SESSION
-
-
-def _service(name: str) -> str:
-    """The service of which `name` is a replica."""
-    return name.partition("-")[0]
+def _replicas(service: str, count: int) -> tuple[str, ...]:
+    """What the replicas of a service are called."""
+    return tuple(f"{service}-{number}" if number else service for number in range(count))

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -21,11 +22,14 @@ import typer
 from qim_devkit.cassandra.command import cassandra_down, cassandra_up
 from qim_devkit.cli_program import program
 from qim_devkit.paths import SuitePaths
-from qim_devkit.processes import SuiteError
+from qim_devkit.start_faults import START_FAULTS
 from qim_devkit.suite import Suite
-from qim_devkit.valkey import ValkeyNotAvailable, ValkeyStartError
+from qim_devkit.tiered import CLUSTER_DIRECTORY, Backend, backend_arguments
 
 FIRST_COMMAND = "--as ana group create hikers ben cara"
+TIERED_DIRECTORY = Path(".qim/tiered")
+"""A directory keeps its backend, and data of both may stand side by side."""
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="qim on this machine, for developers.")
@@ -93,7 +97,19 @@ async def _start_and_watch(suite: Suite) -> None:
 def ready_line(suite: Suite) -> str:
     """The one line that tells that everything serves: the addresses, and the next command to try."""
     addresses = ", ".join(f"{name} {address}" for name, address in suite.addresses.items())
-    return f"qim is ready{_place(suite.paths)} ({addresses}). Try: {program('qim')} {FIRST_COMMAND}"
+    place, config = suite.cassandra_place, ""
+    if place is not None:
+        addresses += f"; backend {suite.backend}, Cassandra {place.contact_points}, keyspace {place.keyspace}"
+        # `qim` finds no file there by itself.
+        config = f"--config {shlex.quote(_shown(suite.paths.client_config))} "
+    return f"qim is ready{_place(suite.paths)} ({addresses}). Try: {program('qim')} {config}{FIRST_COMMAND}"
+
+
+def _shown(path: Path) -> str:
+    """Relative to the working directory where it lies below it."""
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
 
 
 def _place(paths: SuitePaths) -> str:
@@ -106,17 +122,28 @@ def _place(paths: SuitePaths) -> str:
 
 @app.command()
 def up(
-    directory: Annotated[Path, typer.Option(help="Where certificates, data and logs live.")] = Path(".qim"),
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"Where certificates, data and logs live. Default: .qim, {TIERED_DIRECTORY} for {Backend.TIERED}."
+        ),
+    ] = None,
     valkeys: Annotated[int, typer.Option(min=1, max=16, help="How many embedded Valkey instances.")] = 2,
     sessions: Annotated[int, typer.Option(min=1, max=16, help="How many replicas of the session service.")] = 1,
+    backend: Annotated[Backend, typer.Option(help="Where messages are kept.")] = Backend.REDIS,
+    cassandra: Annotated[
+        Path, typer.Option(help=f"With {Backend.TIERED}: the cluster's directory. One that runs is used and stays.")
+    ] = CLUSTER_DIRECTORY,
 ) -> None:
     """Run the suite in the foreground; Ctrl-C stops it, and its data stays."""
-    suite = Suite(directory, valkeys=valkeys, sessions=sessions)
+    paths = SuitePaths((directory or (TIERED_DIRECTORY if backend == Backend.TIERED else Path(".qim"))).resolve())
     try:
-        with exclusive(suite.paths):
-            asyncio.run(run(suite))
-    except (DirectoryInUseError, SuiteError, ValkeyStartError, ValkeyNotAvailable, ValueError) as error:
+        with exclusive(paths), backend_arguments(backend, cassandra, throwaway=False) as arguments:
+            asyncio.run(run(Suite(paths.root, valkeys=valkeys, sessions=sessions, **arguments)))
+    except (DirectoryInUseError, ValueError, *START_FAULTS) as error:
         raise SystemExit(f"qim: {error}") from None
+    except KeyboardInterrupt:
+        return  # while the cluster started, which has ended again
 
 
 app.command("cassandra-up")(cassandra_up)

@@ -11,8 +11,9 @@ from typing import Annotated, Final, TypeAlias
 import typer
 from rich.text import Text
 
-from qim_admin import cli_questions
+from qim_admin import cli_questions, cli_recover
 from qim_admin.cli_group import GroupArgument, group_app
+from qim_admin.cli_retention import retention_app
 from qim_admin.cli_schema import schema_app
 from qim_admin.cli_session import Output, Session, chunks, refusal
 from qim_client import MembershipResult, OperatorClient
@@ -36,8 +37,10 @@ membership = typer.Typer(help="Add and remove members.", no_args_is_help=True)
 app.add_typer(membership, name="membership")
 app.add_typer(group_app, name="group")
 app.add_typer(schema_app, name="schema")
+app.add_typer(retention_app, name="retention")
 app.command("explain")(cli_questions.explain)
 app.command("timeline")(cli_questions.timeline)
+app.command("recover")(cli_recover.recover)
 
 UsersArgument = Annotated[list[str] | None, typer.Argument(metavar="USER", help="Ids of people.")]
 FileOption = Annotated[

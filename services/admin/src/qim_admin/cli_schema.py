@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from typing import Annotated, Final, TypeVar
 
 import typer
@@ -14,12 +15,37 @@ from qim_admin.cli_session import Output, Session, plain, refusal
 from qim_client.presentation import CONFIGURATION, Refusal
 from qim_common.cassandra import CassandraRefused, CassandraSession, CassandraSettings, CassandraUnavailable
 from qim_common.cassandra.migrate import WAIT_SECONDS, SchemaStatus, Standing, State, migrate, schema_status
-from qim_common.cassandra.migrations import Migration, MigrationError, installed_migrations, parse_replication
+from qim_common.cassandra.migrations import (
+    COMPARISON_COMPONENTS,
+    COMPONENTS,
+    Migration,
+    MigrationError,
+    installed_migrations,
+    parse_replication,
+)
 from qim_common.config import load
 from qim_common.telemetry.metrics import cassandra_metrics
 
 Answer = TypeVar("Answer")
 MIGRATION: Final = "MIGRATION_REFUSED"
+
+
+class Tables(StrEnum):
+    """For which backend the tables are. The two are not `QIM_BACKEND`: redis has none."""
+
+    TIERED = "tiered"
+    SCYLLA = "scylla"
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Whose migrations these are."""
+        return COMPARISON_COMPONENTS if self is Tables.SCYLLA else COMPONENTS
+
+
+Backend = Annotated[
+    Tables,
+    typer.Option("--backend", help="For which backend; scylla, a comparison, has three tables more."),
+]
 
 schema_app = typer.Typer(
     help="The tables in Cassandra: create and upgrade them. Reads QIM_CASSANDRA_* (docs/storage-tiers.md).",
@@ -30,6 +56,7 @@ schema_app = typer.Typer(
 @schema_app.command("migrate")
 def migrate_command(
     context: typer.Context,
+    backend: Backend = Tables.TIERED,
     replication: Annotated[
         str,
         typer.Option(
@@ -51,7 +78,7 @@ def migrate_command(
     async def work(cassandra: CassandraSession) -> list[Migration]:
         return await migrate(
             cassandra,
-            installed_migrations(),
+            installed_migrations(backend.components),
             parse_replication(replication),
             wait_seconds=wait,
             progress=lambda one: typer.echo(f"applying {one}") if show_progress else None,
@@ -64,10 +91,10 @@ def migrate_command(
 
 
 @schema_app.command("status")
-def status_command(context: typer.Context) -> None:
+def status_command(context: typer.Context, backend: Backend = Tables.TIERED) -> None:
     """Tell which migrations were applied. Exit code 1 where this release cannot work on the keyspace yet."""
     session: Session = context.obj
-    status = _run(session, lambda cassandra: schema_status(cassandra, installed_migrations()))
+    status = _run(session, lambda cassandra: schema_status(cassandra, installed_migrations(backend.components)))
     document = {
         "replication": dict(status.replication or {}),
         "complete": status.complete,

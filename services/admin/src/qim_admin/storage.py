@@ -7,6 +7,7 @@ from typing import Protocol
 from qim_admin.domain.calls import OperatorCall
 from qim_admin.domain.changes import MembershipChange, MembershipVersion
 from qim_admin.domain.groups import Group, GroupSettings, MemberPage
+from qim_admin.domain.retention import RetentionPage
 from qim_admin.domain.timeline import Explanation, TimelinePage
 from qim_common.bindings import OperatorRole
 from qim_common.identity import Peer, Principal
@@ -78,6 +79,12 @@ class GroupDirectory(Protocol):
         self, principal: Principal, group: ConversationId, request_id: bytes, up_to_seq: int, *, timeout: float
     ) -> Group:
         """Move the floor up for all; `up_to_seq` 0: everything."""
+        ...
+
+    async def run_retention(
+        self, principal: Principal, *, dry_run: bool, page_token: str, timeout: float
+    ) -> RetentionPage:
+        """Retention by age over the tenant's groups, done or only told; raises PageTokenInvalid."""
         ...
 
     async def freeze(

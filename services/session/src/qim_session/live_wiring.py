@@ -47,10 +47,11 @@ def live_service(
         signals: of the session instances, the same as `tails`.
         stores: of the session instances.
     """
+    archived = settings.ack_level == "archived"
     return LiveService(
         LiveStores(
             logs=[
-                (RedisDispatchLog(tail, commits.buckets_of(tail.position)), RedisClock(clock))
+                (RedisDispatchLog(tail, commits.buckets_of(tail.position), archived=archived), RedisClock(clock))
                 for tail, clock in zip(tails, clocks, strict=True)
             ],
             signals=list(map(RedisSignalLog, signals)),

@@ -20,9 +20,11 @@ from qim_common.telemetry.logs import configure_logging
 from qim_common.telemetry.metrics import session_metrics
 from qim_common.tokens import TokenSigner
 from qim_common.topology import Topology
+from qim_session.authority import open_authority
 from qim_session.backends.redis_dispatch import RedisDispatchLog
 from qim_session.backends.redis_flags import SET_FLAGS, RedisFlags
 from qim_session.backends.redis_leases import RELEASE_LEASES, RENEW_LEASES, RedisLeases
+from qim_session.backends.redis_marks import POP_UNFLUSHED, RESTORE_FLAGS
 from qim_session.backends.redis_memlog import RedisMemberLog
 from qim_session.backends.redis_people import ADVANCE_CURSORS, RedisPeople
 from qim_session.backends.redis_projection import POP_PENDING, PROJECT_ENTRIES, SETTLE_PROGRESS, RedisProjectionStore
@@ -54,7 +56,10 @@ MEMBERS_IN_MEMORY = 500_000
 """People in all cached groups together, about 100 bytes each; of each of the two lanes."""
 
 
-SCRIPTS = (PROJECT_ENTRIES, SETTLE_PROGRESS, POP_PENDING, ADVANCE_CURSORS, SET_FLAGS, RENEW_LEASES, RELEASE_LEASES)
+SCRIPTS = (
+    *(PROJECT_ENTRIES, SETTLE_PROGRESS, POP_PENDING, ADVANCE_CURSORS, SET_FLAGS, RENEW_LEASES, RELEASE_LEASES),
+    *(POP_UNFLUSHED, RESTORE_FLAGS),
+)
 
 
 def main() -> None:
@@ -69,8 +74,8 @@ async def serve(settings: SessionSettings) -> None:
     async with AsyncExitStack() as stack:
         bindings = Bindings(settings.bindings_file)
         harness = ServerHarness(settings, bindings=bindings)
-        commits = Topology(settings.commit_addrs, settings.commit_buckets, settings.installation_id)
-        sessions = Topology(settings.session_addrs, settings.commit_buckets, settings.installation_id)
+        commits = Topology(settings.commit_addrs, settings.commit_buckets, settings.installation_id, settings.backend)
+        sessions = Topology(settings.session_addrs, settings.commit_buckets, settings.installation_id, settings.backend)
         logs = await connect(stack, commits, Role.COMMIT, name="qim-session-dispatch")
         memlogs = await connect(stack, commits, Role.COMMIT, name="qim-session-memlog")
         stores = await connect(stack, sessions, Role.SESSION, name="qim-session", scripts=SCRIPTS)
@@ -82,42 +87,53 @@ async def serve(settings: SessionSettings) -> None:
 
         metrics = session_metrics()
         writer = WriterClient(channels)
-        people = RedisPeople(stores, sessions)
+        tiered, archived = settings.backend == "tiered", settings.ack_level == "archived"
+        people = RedisPeople(stores, sessions, written_behind=tiered)
+        authority = open_authority(settings, stack, people=people, stores=stores, sessions=sessions, metrics=metrics)
         projections = [RedisProjectionStore(store, sessions) for store in stores]
-        registrars = [Registrar(projection, people, metrics) for projection in projections]
+        registrars = [Registrar(projection, authority.sets, metrics) for projection in projections]
         projector = Projector(projections, sessions, on_registered=lambda: _notify(registrars))
         audiences = Audiences(writer, MembersCache(MEMBERS_IN_MEMORY), metrics)
         members = [
-            MemlogRegistrar(RedisMemberLog(log, commits.buckets_of(log.position)), people, metrics) for log in memlogs
+            MemlogRegistrar(RedisMemberLog(log, commits.buckets_of(log.position)), authority.sets, metrics)
+            for log in memlogs
         ]
+        hint_audiences = Audiences(writer, MembersCache(MEMBERS_IN_MEMORY), metrics)
         consumers = [
             DispatchConsumer(
-                RedisDispatchLog(log, commits.buckets_of(log.position)),
-                ProjectionLane(projector, audiences, registrar, metrics),
+                RedisDispatchLog(log, commits.buckets_of(log.position), archived=archived),
+                ProjectionLane(projector, audiences, registrar, metrics, on_renewed=hint_audiences.forget),
                 metrics,
             )
             for log, registrar in zip(logs, members, strict=True)
         ]
         progress = ProgressReader(projections, range(commits.buckets))
-        hint_audiences = Audiences(writer, MembersCache(MEMBERS_IN_MEMORY), metrics)
         project = Project(projector, hint_audiences, progress, commits, metrics)
         leases = Leases(
             RedisLeases(stores[0], commits.buckets),
             metrics,
             holder=os.urandom(16),
-            on_change=lambda held: hold_all([*consumers, *members], held),
+            on_change=lambda held: hold_all([*consumers, *members, *authority.flushers], held),
         )
         try:
             await asyncio.gather(*(consumer.check_start() for consumer in consumers))
         except BackendUnavailable as error:
             raise StartRefusedError(str(error)) from None
-        workers: list[Worker] = [*consumers, *members, *registrars, project]
+        workers: list[Worker] = [*consumers, *members, *registrars, *authority.flushers, project]
         for worker in workers:
             run_worker(stack, worker)
         stack.push_async_callback(leases.release)
         run_worker(stack, leases)
 
-        rebuild = Rebuild(RedisListRestore(stores, sessions), people, writer, registrars, sessions, metrics)
+        rebuild = Rebuild(
+            RedisListRestore(stores, sessions),
+            authority.sets,
+            writer,
+            registrars,
+            sessions,
+            metrics,
+            restore_marks=authority.restore_marks,
+        )
         entries = Entries(people, writer)
         mailbox = Mailbox(
             people,
@@ -149,7 +165,9 @@ async def serve(settings: SessionSettings) -> None:
             list_conversations=ListConversations(rebuild, people, entries, signer, metrics, progress),
             person_conversations=PersonConversations(rebuild, people, entries, metrics),
             mark_read=MarkRead(rebuild, people, writer),
-            set_conversation_flags=SetConversationFlags(rebuild, entries, RedisFlags(stores, sessions)),
+            set_conversation_flags=SetConversationFlags(
+                rebuild, entries, RedisFlags(stores, sessions, written_behind=tiered)
+            ),
             pull_mailbox=PullMailbox(rebuild, people, mailbox),
             project=project,
             live=live,

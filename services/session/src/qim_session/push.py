@@ -56,8 +56,8 @@ async def serve(settings: PushSettings, sink: PushSink, *, rule: Rule = decide) 
     """
     async with AsyncExitStack() as stack:
         harness = WorkerHarness(settings)
-        commits = Topology(settings.commit_addrs, settings.commit_buckets, settings.installation_id)
-        sessions = Topology(settings.session_addrs, settings.commit_buckets, settings.installation_id)
+        commits = Topology(settings.commit_addrs, settings.commit_buckets, settings.installation_id, settings.backend)
+        sessions = Topology(settings.session_addrs, settings.commit_buckets, settings.installation_id, settings.backend)
         logs = await connect(stack, commits, Role.COMMIT, name="qim-push-dispatch")
         clocks = await connect(stack, commits, Role.COMMIT, name="qim-push-clock")
         stores = await connect(stack, sessions, Role.SESSION, name="qim-push", scripts=SCRIPTS)
@@ -81,7 +81,8 @@ async def serve(settings: PushSettings, sink: PushSink, *, rule: Rule = decide) 
             body_max_bytes=settings.push_body_max_bytes,
             rule=rule,
         )
-        dispatch = [RedisDispatchLog(log, commits.buckets_of(log.position)) for log in logs]
+        archived = settings.ack_level == "archived"
+        dispatch = [RedisDispatchLog(log, commits.buckets_of(log.position), archived=archived) for log in logs]
         # Bounds are asked for beside the blocking reads of the same instance, so that they have its other connection.
         lanes = [
             PushLane(

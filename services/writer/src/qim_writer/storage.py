@@ -71,6 +71,8 @@ class Facts(NamedTuple):
     person: Person | None
     big: bool
     """Too large to be projected per message."""
+    raised: tuple[tuple[int, int], ...] = ()
+    """Of each generation that was raised its number and its base: what an older one had above that was lost."""
 
     @property
     def policy(self) -> Policy:
@@ -175,7 +177,7 @@ class SendSink(Protocol):
     """Where the outcomes of a frame of sends go; one object a frame, no future or task a message."""
 
     def committed(self, index: int, seq: int, time_ms: int, version: int, generation: int) -> None:
-        """The message is durable at the default ack level, or was so before under the same id."""
+        """The message is durable at the configured ack level, or was so before under the same id."""
         ...
 
     def refused(self, index: int, error: QimError) -> None:
@@ -341,7 +343,8 @@ class GroupStateStore(Protocol):
         ...
 
     async def trim(self, conversation: Conversation) -> bool:
-        """Removes up to 1,000 records at or below the floor; whether there are more."""
+        """Removes up to 1,000 records at or below the floor; whether more may go now. With an archive none goes that
+        is not in it."""
         ...
 
     async def retained_groups(self, bucket: int) -> list[Conversation]:

@@ -12,19 +12,15 @@ from typing import Final, Protocol
 
 from qim_common.positions import Position
 from qim_common.records import Record
+from qim_writer.domain.archive_rounds import ArchiveRow as ArchiveRow
 from qim_writer.domain.group_rows import GroupRow
 from qim_writer.storage import Conversation
 
 ARCHIVE_PAGE_MAX: Final = 1000
 """The most records of one page."""
 
-
-@dataclass(frozen=True, slots=True)
-class ArchiveRow:
-    """A message on its way into the archive: its record as the commit wrote it (qim_common.records)."""
-
-    seq: int
-    record: bytes
+REMOVED_AT_ONCE: Final = 16
+"""Seq buckets that are deleted at the same time, one such piece after another."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,18 +31,41 @@ class ArchiveHead:
     seq: int
 
 
+@dataclass(frozen=True, slots=True)
+class RemovalState:
+    """How far what lies below a conversation's floor is removed.
+
+    Attributes:
+        gone: so many seq buckets, the first ones, are deleted from the archive.
+        floor, trimmed: the floor, and the seq up to which Redis has no records any more.
+        archived: whether every change of the conversation is in the archive, so also what moved the floor, and
+            everything up to it.
+        generation, archived_seq: the conversation's generation, and the newest archived seq.
+        newest: the newest seq that reached everybody; 0 for none.
+    """
+
+    gone: int
+    floor: int
+    trimmed: int
+    archived: bool
+    generation: int
+    archived_seq: int
+    newest: int
+
+
 class MessageArchive(Protocol):
     """The messages that have left the outbox: durable at QUORUM, never changed, removed only below a floor."""
 
     async def append(self, conversation: Conversation, rows: Sequence[ArchiveRow]) -> None:
         """Write records; once this returns, they are held at QUORUM. The same (conversation, seq) again has no effect.
 
-        The head does not move: `advance_head` does, once everything up to it is held. Raises ValueError for a record
-        that cannot be one, before anything is written."""
+        They are written in their order, so that what is held is always a beginning. The head does not move:
+        `advance_heads` does, once everything up to it is held. Raises ValueError for a record that cannot be one,
+        before anything is written."""
         ...
 
-    async def advance_head(self, conversation: Conversation, head: ArchiveHead) -> None:
-        """Note how far the archive is; forward only, an older head has no effect."""
+    async def advance_heads(self, heads: Sequence[tuple[Conversation, ArchiveHead]]) -> None:
+        """Note how far the archive is, for any conversations; forward only, an older head has no effect."""
         ...
 
     async def head(self, conversation: Conversation) -> ArchiveHead | None:
@@ -72,8 +91,17 @@ class MessageArchive(Protocol):
 
     async def remove_buckets(self, conversation: Conversation, buckets: Sequence[int]) -> None:
         """Delete whole seq buckets (`qim_writer.domain.seq_buckets`) that lie at or below the floor; again: no effect.
+        In their order, `REMOVED_AT_ONCE` at the same time.
 
         Records of them that are written later, by an archiver that lags, are gone as well."""
+        ...
+
+
+class ArchiveRemovals(Protocol):
+    """How far the archive's records of a conversation were removed below its floor; noted beside the floor."""
+
+    async def removed(self, conversation: Conversation, buckets: int = 0) -> RemovalState:
+        """Note that the first `buckets` seq buckets are deleted (0: only look); how things stand then."""
         ...
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from cassandra import AuthenticationFailed
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import Cluster, NoHostAvailable, Session
+from cassandra.policies import ExponentialReconnectionPolicy
 
 from qim_common.cassandra.errors import CassandraRefused, CassandraUnavailable, error_of
 from qim_common.cassandra.policies import execution_profiles
@@ -15,6 +16,10 @@ from qim_common.cassandra.settings import CassandraSettings
 
 _HEARTBEAT_SECONDS: Final = 5.0
 """How soon a node that hangs is taken for down."""
+
+_FIRST_RECONNECTION_SECONDS: Final = 0.5
+_LAST_RECONNECTION_SECONDS: Final = 5.0
+"""How long a node that was down is left alone. The driver's own policy waits ten minutes, and gives up in the end."""
 
 
 def make_cluster(settings: CassandraSettings) -> Cluster:
@@ -44,6 +49,9 @@ def make_cluster(settings: CassandraSettings) -> Cluster:
         prepare_on_all_hosts=False,
         connect_timeout=settings.cassandra_timeout_seconds,
         control_connection_timeout=settings.cassandra_timeout_seconds,
+        reconnection_policy=ExponentialReconnectionPolicy(
+            _FIRST_RECONNECTION_SECONDS, _LAST_RECONNECTION_SECONDS, max_attempts=None
+        ),
         idle_heartbeat_interval=_HEARTBEAT_SECONDS,
         idle_heartbeat_timeout=_HEARTBEAT_SECONDS,
         application_name="qim",

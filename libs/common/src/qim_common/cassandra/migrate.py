@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from qim_common.cassandra.errors import CassandraUnavailable, OutcomeUnknown
+from qim_common.cassandra.errors import CassandraRefused, CassandraUnavailable, OutcomeUnknown
 from qim_common.cassandra.migrations import Migration, MigrationError
 from qim_common.cassandra.session import CassandraSession, Statement
 
@@ -103,6 +103,23 @@ async def schema_status(session: CassandraSession, migrations: Sequence[Migratio
         await session.use(keyspace)
         applied = await _applied(session)
     return SchemaStatus(replication, _standings(migrations, applied))
+
+
+async def require_migrated(session: CassandraSession, migrations: Sequence[Migration]) -> None:
+    """Whether this release can work on the session's keyspace, which exists.
+
+    Raises:
+        CassandraRefused: a migration is missing, or was changed after it was applied; says what to do.
+        CassandraUnavailable: a node does not answer.
+    """
+    known = await session.execute(_TABLE, (session.settings.cassandra_keyspace, "schema_migrations"))
+    applied = await _applied(session) if known else {}
+    for one in _standings(migrations, applied):
+        if one.state in (State.PENDING, State.CHANGED):
+            raise CassandraRefused(
+                f"the keyspace {session.settings.cassandra_keyspace} does not have this release's tables "
+                f"({one.component} {one.number:04} {one.name}: {one.state}); run `qimctl schema migrate` first"
+            )
 
 
 async def migrate(

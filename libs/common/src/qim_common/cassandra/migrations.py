@@ -20,6 +20,9 @@ ENTRY_POINTS: Final = "qim.cassandra_schema"
 COMPONENTS: Final = ("session", "writer")
 """Whose tables one keyspace of an installation holds."""
 
+COMPARISON_COMPONENTS: Final = ("scylla", *COMPONENTS)
+"""The same with the tables of the comparison backend `scylla`."""
+
 _FILE: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.cql")
 _COMMENT: Final = re.compile(r"--.*$", re.MULTILINE)
 

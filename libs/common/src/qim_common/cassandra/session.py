@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import struct
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -79,6 +81,19 @@ class _Request:
         self.paging_state: bytes | None = None
 
 
+def _routing_key(components: Sequence[bytes]) -> bytes | None:
+    """The partition key as nodes hash it, of its columns' values; None where it is not known."""
+    if len(components) < 2:
+        return components[0] if components else None
+    return b"".join(struct.pack(f">H{len(part)}sB", len(part), part, 0) for part in components)
+
+
+def _retrieved(ended: asyncio.Future[Session]) -> None:
+    """Of a connecting that nobody waits for: what becomes of it is nobody's concern."""
+    if not ended.cancelled():
+        ended.exception()
+
+
 class CassandraSession:
     """The session; make it with `connect`, after any fork, and end it with `close`."""
 
@@ -109,10 +124,13 @@ class CassandraSession:
         """
         name = settings.cassandra_keyspace if keyspace is None else keyspace
         cluster = make_cluster(settings)
+        connecting = asyncio.ensure_future(asyncio.to_thread(connect, cluster, name))
         try:
-            session = await asyncio.to_thread(connect, cluster, name)
+            session = await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            cluster.shutdown()
+            # The thread that connects holds the cluster's lock for as long as a timeout: the loop must not wait for it.
+            connecting.add_done_callback(_retrieved)
+            threading.Thread(target=cluster.shutdown, daemon=True).start()
             raise
         except Exception as error:  # noqa: BLE001  the driver raises many kinds; they are told apart there
             await asyncio.to_thread(cluster.shutdown)
@@ -173,6 +191,21 @@ class CassandraSession:
         batch = BatchStatement(BatchType.UNLOGGED)
         for values in rows:
             batch.add(prepared, values)
+        batch.is_idempotent = statement.idempotent
+        await self._send(statement, batch, EXEC_PROFILE_DEFAULT, None)
+
+    async def batch_packed(self, statement: Statement, rows: Sequence[Sequence[bytes]]) -> None:
+        """As `batch`, with every value as the protocol has it: a bigint is 8 bytes, a blob itself.
+
+        Binding a row costs the driver 6 µs, which is more than all the rest of it."""
+        if not 1 <= len(rows) <= BATCH_MAX_ROWS:
+            raise ValueError(f"a batch has 1 to {BATCH_MAX_ROWS} rows, not {len(rows)}")
+        prepared = await self._prepare(statement)
+        batch = BatchStatement(BatchType.UNLOGGED)
+        query_id = prepared.query_id
+        batch._statements_and_parameters = [(True, query_id, values) for values in rows]
+        batch.keyspace = prepared.keyspace
+        batch.routing_key = _routing_key([rows[0][index] for index in prepared.routing_key_indexes or ()])
         batch.is_idempotent = statement.idempotent
         await self._send(statement, batch, EXEC_PROFILE_DEFAULT, None)
 

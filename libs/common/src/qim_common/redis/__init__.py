@@ -9,6 +9,7 @@ from qim_common.redis.connection import Argument, Connection, checked
 from qim_common.redis.errors import (
     ConnectionLost,
     Demoted,
+    FencedInstance,
     HandshakeRefused,
     NoScript,
     RedisUnavailable,
@@ -28,6 +29,7 @@ __all__ = [
     "Connection",
     "ConnectionLost",
     "Demoted",
+    "FencedInstance",
     "Fingerprint",
     "HandshakeRefused",
     "Hook",

@@ -2,6 +2,7 @@
 
 `RedisUnavailable` means that the command was certainly not executed, its subclass `ConnectionLost` that nobody knows.
 Both are the reason BACKEND_UNAVAILABLE towards callers, who are told neither addresses nor the server's words.
+`FencedInstance` is the reason INSTANCE_FENCED: nothing was executed, and nothing will be before a recovery.
 """
 
 # ruff: noqa: N818 - the classes say what happened, as those of qim_common.errors do
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from qim_common.errors import BackendUnavailable
+from qim_common.errors import BackendUnavailable, InstanceFenced
 from qim_common.start import StartRefusedError
 
 _UNAVAILABLE_CODES: Final = frozenset(
@@ -48,6 +49,21 @@ class ConnectionLost(RedisUnavailable):
 
 class Demoted(RedisUnavailable):
     """The instance has become a replica: the connection that says so is dropped, and the next one checked anew."""
+
+
+class FencedInstance(InstanceFenced):
+    """The instance may have gone back in time; nothing is executed there before it is recovered (storage.md, "Fence").
+
+    Attributes:
+        detail: which instance and why, for logs; never sent to a caller.
+    """
+
+    def __init__(self, detail: str) -> None:
+        super().__init__()
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"
 
 
 class ReplyError(Exception):

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from qim_common.backoff import Backoff
+from qim_common.errors import BackendUnavailable
 from qim_common.redis.address import RedisAddress
 from qim_common.redis.connection import STALL_SECONDS, Argument, Connection
-from qim_common.redis.errors import RedisUnavailable, StartRefused
+from qim_common.redis.errors import FencedInstance, RedisUnavailable, StartRefused
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +27,8 @@ class Instance:
     """One Redis instance: connected in the background again and again, while nothing is ever repeated by itself.
 
     While it is down, calls fail at once with `BackendUnavailable`; calls that were outstanding when it went down fail
-    with `ConnectionLost` (outcome unknown).
+    with `ConnectionLost` (outcome unknown). Where a hook says that it is fenced, calls fail with `FencedInstance` until
+    no hook says so any more.
 
     Args:
         address: parsed, or as `RedisAddress.parse` takes it.
@@ -58,6 +60,7 @@ class Instance:
         self._connected = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._why_down = "start() was not called"
+        self._fenced: FencedInstance | None = None
 
     def __repr__(self) -> str:
         return f"<Instance {self.position} at {self.address} {'up' if self.connected else 'down'}>"
@@ -82,6 +85,7 @@ class Instance:
         """Connect for the first time and run the hooks, trying for `timeout` seconds; from then on keep connected.
 
         Raises:
+            FencedInstance: at once; see `admit` for a hook that must not keep a service from starting.
             StartRefused: an instance that must not be used (`UnsafeRedis`, `TopologyMismatch`, credentials); at once.
             BackendUnavailable: nothing that serves was reached in time.
             ReplyError: a script does not compile, or another programming error.
@@ -100,6 +104,35 @@ class Instance:
             await asyncio.sleep(pause)
         self._use(connection)
         self._keeper = asyncio.create_task(self._keep_connected(connection), name=f"redis {self.address}")
+
+    async def admit(self, hook: Hook) -> None:
+        """Run one more hook, on the connection in use and on all that follow.
+
+        Where it says that the instance is fenced, or cannot tell now (BackendUnavailable), the connection is dropped
+        and the instance tried again in the background: the service starts, and others serve.
+
+        Raises:
+            StartRefused: as the hook does; the instance is not used.
+        """
+        self.on_connected.append(hook)
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            await self._run_hooks(connection, [hook])
+        except FencedInstance as error:
+            self._fenced = error
+            _log.error("%s", error.detail)
+            connection.close(error.detail)
+        except BackendUnavailable as error:
+            _log.warning("Redis %s is not used yet: %s", self.address, error)
+            connection.close(str(error))
+        except BaseException:
+            connection.close("a check failed")
+            raise
+        finally:
+            if connection.closed:
+                await connection.wait_closed()
 
     async def close(self) -> None:
         """Disconnect for good; outstanding calls fail with `ConnectionLost`."""
@@ -130,7 +163,9 @@ class Instance:
         """As `Connection.drain`. Raises BackendUnavailable while the instance is down."""
         await self.connection.drain()
 
-    def _down(self) -> RedisUnavailable:
+    def _down(self) -> RedisUnavailable | FencedInstance:
+        if self._fenced is not None:
+            return FencedInstance(self._fenced.detail)
         return RedisUnavailable(f"Redis {self.address} is down: {self._why_down}")
 
     def _failed(self) -> asyncio.Future[Any]:
@@ -141,16 +176,19 @@ class Instance:
     async def _connect(self) -> Connection:
         connection = await Connection.open(self.address, name=self.name, stall_timeout=self._stall_timeout)
         try:
-            async with asyncio.timeout(HOOK_SECONDS):
-                for hook in self.on_connected:
-                    await hook(connection)
-        except TimeoutError as error:
-            connection.close()
-            raise RedisUnavailable(f"Redis {self.address}: checks not done in {HOOK_SECONDS:g} s") from error
+            await self._run_hooks(connection, self.on_connected)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    async def _run_hooks(self, connection: Connection, hooks: Sequence[Hook]) -> None:
+        try:
+            async with asyncio.timeout(HOOK_SECONDS):
+                for hook in hooks:
+                    await hook(connection)
+        except TimeoutError as error:
+            raise RedisUnavailable(f"Redis {self.address}: checks not done in {HOOK_SECONDS:g} s") from error
 
     def _use(self, connection: Connection) -> None:
         def lost() -> None:
@@ -165,6 +203,7 @@ class Instance:
 
         connection.on_close.append(lost)
         self._connection = connection
+        self._fenced = None
         self._connected.set()
         if connection.closed:  # it went while the last hook ran
             lost()
@@ -178,8 +217,13 @@ class Instance:
                 try:
                     connection = await self._connect()
                     break
-                except RedisUnavailable as error:
-                    self._why_down = error.detail
+                except FencedInstance as error:
+                    if self._fenced is None or self._fenced.detail != error.detail:
+                        _log.error("%s", error.detail)
+                    self._fenced = error
+                except BackendUnavailable as error:
+                    # Of the instance, or of what a hook compares it with.
+                    self._why_down = error.detail if isinstance(error, RedisUnavailable) else str(error)
                     _log.info("Redis %s is still down: %s", self.address, error)
                 except StartRefused as error:
                     # An operator can mend it, so the service stays up and does not use the instance.

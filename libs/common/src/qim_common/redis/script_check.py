@@ -21,6 +21,9 @@ HEADER_WORDS: Final = ("KEYS", "ARGV", "Returns", "Status")
 KEYLESS: Final = frozenset({"TIME", "PING", "ECHO"})
 """Commands without a key."""
 
+KEY_AFTER_SUBCOMMAND: Final = frozenset({"XINFO"})
+"""Commands whose first argument is a word and whose second is the key."""
+
 _TOKEN: Final = re.compile(
     r"""(?P<space>\s+|--\[(?P<c>=*)\[.*?\](?P=c)\]|--[^\n]*)
     |(?P<string>'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|\[(?P<l>=*)\[.*?\](?P=l)\])
@@ -117,6 +120,8 @@ def _check_keys(tokens: _Tokens) -> Iterator[tuple[int, str]]:
         command = args[0][0].strip("'\"").upper()
         if command in KEYLESS:
             continue
+        if command in KEY_AFTER_SUBCOMMAND:
+            del args[1:2]
         if len(args) == 1 or not _is_path(args[1]) or _is_made(args[1], made):
             found = " ".join(args[1]) if len(args) > 1 else "nothing"
             yield line, f"the key of {command} must come from KEYS, not be {found}"

@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 
 _CALL_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _COMMIT_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0)
+_LAG_BUCKETS: Final = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 600.0)
 _BATCH_BUCKETS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 192, 256)
 
 
@@ -102,6 +103,33 @@ class WriterMetrics:
         self.hints_dropped = Counter(
             "qim_writer_hints_dropped_total", "Runs of the low-latency lane left to the durable one", registry=registry
         )
+        # 1 while an instance (its position) has fewer replicas than QIM_REPLICAS that confirm in time.
+        self.replicas_missing = Gauge(
+            "qim_writer_replicas_missing", "Whether replicas are missing", ("instance",), registry=registry
+        )
+        # Sends and changes that are recorded and not answered before the archive holds them (ack level archived).
+        self.archive_waiting = Gauge("qim_writer_archive_waiting", "Commits waiting for the archive", registry=registry)
+        # What each instance (its position) has recorded and the archive does not hold yet, as last looked up.
+        self.outbox_messages = Gauge(
+            "qim_writer_outbox_messages",
+            "Messages and state entries not archived yet",
+            ("instance",),
+            registry=registry,
+        )
+        # Sends, creations and joins refused because of it.
+        self.outbox_refusals = Counter(
+            "qim_writer_outbox_refusals_total", "Requests refused with ARCHIVE_BACKLOG_FULL", registry=registry
+        )
+
+
+class FenceMetrics:
+    """What every process that writes to commit instances tells of them."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        # 1: the instance (its position) is fenced, and nothing uses it before `qimctl recover`; 0: it was found good.
+        self.instance_fenced = Gauge(
+            "qim_instance_fenced", "Whether a commit instance is fenced", ("instance",), registry=registry
+        )
 
 
 class DispatchMetrics:
@@ -183,6 +211,18 @@ class SessionMetrics(DispatchMetrics):
         self.hints_dropped = Counter(
             "qim_session_hints_dropped_total", "Runs of the low-latency lane left to the durable one", registry=registry
         )
+        # Backend tiered: cursors and flags of a session instance (its position) that Cassandra does not have yet; on
+        # the replica that writes them.
+        self.marks_unflushed = Gauge(
+            "qim_session_marks_unflushed", "Cursors and flags not written behind yet", ("instance",), registry=registry
+        )
+        # Cursors and flags that were written behind, and rounds of it that failed and are tried again.
+        self.marks_written = Counter(
+            "qim_session_marks_written_total", "Cursors and flags written behind", registry=registry
+        )
+        self.mark_failures = Counter(
+            "qim_session_mark_failures_total", "Rounds of writing behind that failed", registry=registry
+        )
         # Devices attached to live streams of this replica.
         self.attachments = Gauge("qim_session_attachments", "Devices on live streams", registry=registry)
         # Delivered messages and entries queued for live streams, counted for each device.
@@ -226,6 +266,37 @@ class PushMetrics(DispatchMetrics):
         )
 
 
+class ArchiverMetrics:
+    """The archiver; `instance` is a commit instance's place in the configured list."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        # Messages and rows of the group log that the archive holds; what was written again counts again.
+        self.messages = Counter("qim_archiver_messages_total", "Messages archived", registry=registry)
+        self.group_rows = Counter("qim_archiver_group_rows_total", "Rows of the group log archived", registry=registry)
+        # From a round's first write until it was noted on the instance.
+        self.round_seconds = Histogram(
+            "qim_archiver_round_seconds", "Time of one round", buckets=_LAG_BUCKETS, registry=registry
+        )
+        # How old the oldest entry of a round was when the round was noted.
+        self.archived_after_seconds = Histogram(
+            "qim_archiver_archived_after_seconds", "Commit to archive", buckets=_LAG_BUCKETS, registry=registry
+        )
+        # Rounds that failed; they are read again and repeated.
+        self.failures = Counter("qim_archiver_failures_total", "Rounds tried again", registry=registry)
+        # The age of the oldest entry that was read and is not archived, on instances whose lease this process holds.
+        self.lag_seconds = Gauge("qim_archiver_lag_seconds", "Lag", ("instance",), registry=registry)
+        # Messages and state entries that are recorded and not archived.
+        self.backlog_messages = Gauge("qim_archiver_backlog_messages", "Backlog", ("instance",), registry=registry)
+        # Buckets that are not archived any more, because their log cannot be read or has lost entries.
+        self.buckets_refused = Gauge(
+            "qim_archiver_buckets_refused", "Buckets that cannot be archived", ("instance",), registry=registry
+        )
+        # Instances whose lease this process holds; over all archivers their number.
+        self.leases_held = Gauge("qim_archiver_leases_held", "Instances archived here", registry=registry)
+        # Records that have left Redis.
+        self.evicted = Counter("qim_archiver_evicted_total", "Records evicted", registry=registry)
+
+
 class CassandraMetrics:
     """Requests to Cassandra; `statement` is one of the program's own names."""
 
@@ -240,6 +311,8 @@ class CassandraMetrics:
         )
         # Requests that wait for an answer; bounded by QIM_CASSANDRA_MAX_IN_FLIGHT.
         self.in_flight = Gauge("qim_cassandra_in_flight", "Requests being answered", registry=registry)
+        # 1 from the first connection on; nodes that go down later are seen in the outcomes of requests.
+        self.connected = Gauge("qim_cassandra_connected", "Whether a session was made", registry=registry)
         self._request_children: dict[tuple[str, str], Counter] = {}
         self._second_children: dict[str, Histogram] = {}
 
@@ -254,6 +327,12 @@ class CassandraMetrics:
         if histogram is None:
             histogram = self._second_children[statement] = self._seconds.labels(statement)
         histogram.observe(seconds)
+
+
+@cache
+def archiver_metrics() -> ArchiverMetrics:
+    """The archiver's metrics."""
+    return ArchiverMetrics()
 
 
 @cache
@@ -284,6 +363,12 @@ def task_metrics() -> TaskMetrics:
 def writer_metrics() -> WriterMetrics:
     """The writer's metrics."""
     return WriterMetrics()
+
+
+@cache
+def fence_metrics() -> FenceMetrics:
+    """The process's metrics of the fence."""
+    return FenceMetrics()
 
 
 @cache

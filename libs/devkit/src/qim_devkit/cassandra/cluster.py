@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -140,6 +141,33 @@ class CassandraCluster:
             node.terminate()
         for node in self.nodes:
             node.stop()
+
+    @classmethod
+    def at(cls, directory: Path, *, tether: bool = False) -> CassandraCluster:
+        """The cluster that `directory` holds; if it holds none, three nodes on the usual ports.
+
+        Raises ValueError for a directory whose state cannot be read.
+        """
+        shape = _read_shape(directory.resolve())
+        if shape is None:
+            return cls(directory, ports=(NATIVE_PORT, STORAGE_PORT), tether=tether)
+        return cls(directory, nodes=shape[0], tether=tether)
+
+    @contextlib.contextmanager
+    def up(self) -> Iterator[CassandraCluster]:
+        """The running cluster; nodes that `start` has to start are stopped at the end, others run on.
+
+        Raises what `start` raises.
+        """
+        missing = [node for node in self.nodes if not node.running]
+        try:
+            self.start()
+            yield self
+        finally:
+            for node in missing:
+                node.terminate()
+            for node in missing:
+                node.stop()
 
     @classmethod
     def stop_all(cls, directory: Path) -> int:

@@ -1,7 +1,8 @@
 """`python -m qim_devkit.replay TRACE EXPECT`, which `make replay` runs.
 
 Prints each difference and closes with `N passed, N failed`, where N counts single values. Exit code 0 when all agree,
-1 when one does not, 2 when a file cannot be taken or the suite does not run.
+1 when one does not, 2 when a file cannot be taken or the suite does not run. With the backend `tiered` it uses the
+cluster of `make cassandra-up`, or starts it for the run.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from qim_client.presentation import explain
 from qim_common.errors import QimError
 from qim_devkit.importing.importer import ImportStoppedError
 from qim_devkit.importing.lines import ImportFileError
-from qim_devkit.processes import SuiteError
 from qim_devkit.replay.answers import AnswersError, read_answers
 from qim_devkit.replay.run import replay
 from qim_devkit.replay.sights import NotListedError
-from qim_devkit.valkey import ValkeyNotAvailable, ValkeyStartError
+from qim_devkit.start_faults import START_FAULTS
+from qim_devkit.tiered import CLUSTER_DIRECTORY, Backend, backend_arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,9 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         expected = read_answers(given.expect)
-        with tempfile.TemporaryDirectory(prefix="qim-replay-") as directory:
-            found = uvloop.run(replay(Path(directory), given.trace, expected, settings, console, step))
-    except (AnswersError, ImportFileError, SuiteError, ValkeyStartError, ValkeyNotAvailable) as error:
+        with (
+            backend_arguments(given.backend, given.cassandra) as backend,
+            tempfile.TemporaryDirectory(prefix="qim-replay-") as directory,
+        ):
+            found = uvloop.run(replay(Path(directory), given.trace, expected, settings, console, step, backend=backend))
+    except (AnswersError, ImportFileError, *START_FAULTS) as error:
         print(f"replay: {error}", file=sys.stderr)
         return 2
     except (ImportStoppedError, NotListedError) as error:
@@ -67,7 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="make replay",
         description="Import a room's history into a suite of its own and compare each person with the right answers.",
-        usage="make replay TRACE=room.jsonl EXPECT=room.csv [NEWCOMER=LAST_N:100] [REJOIN=ALL_STAYS] [LEAVER=NONE]",
+        usage="make replay TRACE=room.jsonl EXPECT=room.csv [NEWCOMER=LAST_N:100] [REJOIN=ALL_STAYS] [LEAVER=NONE] "
+        "[BACKEND=tiered]",
     )
     parser.add_argument("trace", metavar="TRACE", type=_file, help="the history (docs/import-format.md)")
     parser.add_argument("expect", metavar="EXPECT", type=_file, help="the right answers, one row per person")
@@ -76,6 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rejoin", metavar="REJOIN", choices=list(RejoinHistory.__members__), default="LATEST_STAY")
     parser.add_argument("--leaver", metavar="LEAVER", choices=list(LeaverHistory.__members__), default="UNTIL_LEFT")
+    parser.add_argument("--backend", metavar="BACKEND", choices=list(Backend), default=Backend.REDIS)
+    parser.add_argument("--cassandra", metavar="DIRECTORY", type=Path, default=CLUSTER_DIRECTORY, help="the cluster's")
     return parser
 
 

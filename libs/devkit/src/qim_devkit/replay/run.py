@@ -24,11 +24,14 @@ from qim_devkit.replay.answers import OWNER, Difference, PersonAnswers, differen
 from qim_devkit.replay.mailboxes import AT_ONCE, Devices, Mailbox
 from qim_devkit.replay.sights import Eyes
 from qim_devkit.suite import Suite
+from qim_devkit.tiered import BackendArguments, new_tenant
 
-TENANT: Final = TenantId(1)
 GROUP: Final = "replay"
 WHOLE_GROUP: Final = {"QIM_MEMBERSHIP_EVENT_BROADCAST_MAX_MEMBERS": "100000"}
 """The answers are those of a room in which every event reaches the whole group."""
+
+COOLING: Final = {"QIM_HOT_RECORD_HOURS": "0.003"}
+"""With the backend `tiered` messages leave Redis after ten seconds: pages come from both sides of a moving border."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +56,32 @@ async def replay(
     settings: GroupSettings,
     console: Console,
     step: Callable[[str], None] = lambda text: None,
+    *,
+    backend: BackendArguments,
 ) -> Replayed:
-    """Import `trace` into a new suite below `directory` and compare.
+    """Import `trace` into a new suite of this backend below `directory` and compare.
 
-    Raises ImportFileError, ImportStoppedError, NotListedError, SuiteError, ValkeyStartError, ValkeyNotAvailable, and
-    the QimError of a call that is refused.
+    Raises ImportFileError, ImportStoppedError, NotListedError, one of START_FAULTS, and the QimError of a call that is
+    refused.
     """
     step(f"Reading {trace}")
     history = survey(trace)
     step("Starting the suite")
-    async with Suite(directory / "suite", tenants=(int(TENANT),), env_overrides=WHOLE_GROUP) as suite:
+    tenant = new_tenant()
+    async with Suite(directory / "suite", tenants=(tenant,), env_overrides=WHOLE_GROUP | COOLING, **backend) as suite:
         gateway = GatewayClient(
             suite.addresses["writer"], suite.addresses["session"], suite.gateway_files(), timeout=CALL_SECONDS
         )
-        operator = OperatorClient(suite.addresses["admin"], suite.operator_files(), TENANT, timeout=CALL_SECONDS)
+        operator = OperatorClient(suite.addresses["admin"], suite.operator_files(), tenant, timeout=CALL_SECONDS)
         group, owner = group_id(GROUP), user_id(name_of(OWNER))
         services = Services(
             suite.addresses["writer"], suite.addresses["session"], suite.gateway_files(), timeout=CALL_SECONDS
         )
-        mailboxes = {person: Mailbox(services, actor(TENANT, user_id(name_of(person)))) for person in expected}
+        mailboxes = {person: Mailbox(services, actor(tenant, user_id(name_of(person)))) for person in expected}
         async with gateway, operator, AsyncExitStack() as closing:
             closing.push_async_callback(services.close)
             step(f"Importing {history.lines:,} lines")
-            plan = Plan(int(TENANT), GROUP, name_of(OWNER), settings)
+            plan = Plan(int(tenant), GROUP, name_of(OWNER), settings)
             with CursorFile(directory / "cursor.json") as file:
                 cursor = take_up(file, plan, trace, history, renew_ids=False)
                 with Bar(console, trace.name, history.lines, 0) as bar:
@@ -84,7 +90,7 @@ async def replay(
                         operator,
                         file,
                         cursor,
-                        tenant=TENANT,
+                        tenant=tenant,
                         group=group,
                         user_of=lambda person: user_id(name_of(person)),
                         answered=bar.answered,
@@ -92,20 +98,24 @@ async def replay(
                     )
                     cursor = await importer.run(trace, history, owner, settings)
             step(f"Looking through the eyes of {len(expected)} people")
-            found = await _look(services, operator, group, mailboxes)
+            found = await _look(services, operator, tenant, group, mailboxes)
     wrong = [line for person, right in expected.items() for line in differences(person, right, found[person])]
     values = len(expected) * len(PersonAnswers.__slots__)
     return Replayed(tuple(wrong), values, cursor.done, cursor.refused)
 
 
 async def _look(
-    services: Services, operator: OperatorClient, group: ConversationId, mailboxes: Mapping[str, Mailbox]
+    services: Services,
+    operator: OperatorClient,
+    tenant: TenantId,
+    group: ConversationId,
+    mailboxes: Mapping[str, Mailbox],
 ) -> dict[str, PersonAnswers]:
     at_once = asyncio.Semaphore(AT_ONCE)
 
     async def one(person: str) -> tuple[str, PersonAnswers]:
         async with at_once:
-            eyes = Eyes(services, operator, actor(TENANT, user_id(name_of(person))), group, mailboxes[person])
+            eyes = Eyes(services, operator, actor(tenant, user_id(name_of(person))), group, mailboxes[person])
             return person, await eyes.look()
 
     return dict(await asyncio.gather(*map(one, mailboxes)))

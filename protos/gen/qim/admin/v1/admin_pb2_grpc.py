@@ -89,6 +89,11 @@ class GroupAdminStub:
                 request_serializer=qim_dot_admin_dot_v1_dot_admin__pb2.FreezeGroupRequest.SerializeToString,
                 response_deserializer=qim_dot_admin_dot_v1_dot_admin__pb2.GroupDetails.FromString,
                 _registered_method=True)
+        self.RunRetention = channel.unary_unary(
+                '/qim.admin.v1.GroupAdmin/RunRetention',
+                request_serializer=qim_dot_admin_dot_v1_dot_admin__pb2.RunRetentionRequest.SerializeToString,
+                response_deserializer=qim_dot_admin_dot_v1_dot_admin__pb2.RunRetentionResponse.FromString,
+                _registered_method=True)
 
 
 class GroupAdminServicer:
@@ -173,6 +178,15 @@ class GroupAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RunRetention(self, request, context):
+        """Retention by age over the tenant's groups, page after page: moves the
+        floors that the next periodic round would, or tells which.
+        PAGE_TOKEN_INVALID.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -230,6 +244,11 @@ def add_GroupAdminServicer_to_server(servicer, server):
                     servicer.FreezeGroup,
                     request_deserializer=qim_dot_admin_dot_v1_dot_admin__pb2.FreezeGroupRequest.FromString,
                     response_serializer=qim_dot_admin_dot_v1_dot_admin__pb2.GroupDetails.SerializeToString,
+            ),
+            'RunRetention': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunRetention,
+                    request_deserializer=qim_dot_admin_dot_v1_dot_admin__pb2.RunRetentionRequest.FromString,
+                    response_serializer=qim_dot_admin_dot_v1_dot_admin__pb2.RunRetentionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -529,6 +548,33 @@ class GroupAdmin:
             '/qim.admin.v1.GroupAdmin/FreezeGroup',
             qim_dot_admin_dot_v1_dot_admin__pb2.FreezeGroupRequest.SerializeToString,
             qim_dot_admin_dot_v1_dot_admin__pb2.GroupDetails.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunRetention(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/qim.admin.v1.GroupAdmin/RunRetention',
+            qim_dot_admin_dot_v1_dot_admin__pb2.RunRetentionRequest.SerializeToString,
+            qim_dot_admin_dot_v1_dot_admin__pb2.RunRetentionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,11 @@ class GroupAdminStub:
     """Moves the floor up for all. As UpdateGroupSettings."""
     FreezeGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.FreezeGroupRequest, _admin_pb2.GroupDetails]
     """As UpdateGroupSettings."""
+    RunRetention: _aio.UnaryUnaryMultiCallable[_admin_pb2.RunRetentionRequest, _admin_pb2.RunRetentionResponse]
+    """Retention by age over the tenant's groups, page after page: moves the
+    floors that the next periodic round would, or tells which.
+    PAGE_TOKEN_INVALID.
+    """
 
 class GroupAdminServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -143,5 +148,16 @@ class GroupAdminServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_admin_pb2.FreezeGroupRequest, _abc.Awaitable[_admin_pb2.GroupDetails]],
     ) -> _abc.Awaitable[_admin_pb2.GroupDetails]:
         """As UpdateGroupSettings."""
+
+    @_abc_1.abstractmethod
+    def RunRetention(
+        self,
+        request: _admin_pb2.RunRetentionRequest,
+        context: _aio.ServicerContext[_admin_pb2.RunRetentionRequest, _abc.Awaitable[_admin_pb2.RunRetentionResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.RunRetentionResponse]:
+        """Retention by age over the tenant's groups, page after page: moves the
+        floors that the next periodic round would, or tells which.
+        PAGE_TOKEN_INVALID.
+        """
 
 def add_GroupAdminServicer_to_server(servicer: GroupAdminServicer, server: _aio.Server) -> None: ...

@@ -531,6 +531,47 @@ class StateChange(_message.Message):
 Global___StateChange: _TypeAlias = StateChange  # noqa: Y015
 
 @_typing.final
+class GroupRetention(_message.Message):
+    """What retention by age does to one group, or would do."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    RETENTION_DAYS_FIELD_NUMBER: _builtins.int
+    GROUP_FLOOR_SEQ_FIELD_NUMBER: _builtins.int
+    NEW_GROUP_FLOOR_SEQ_FIELD_NUMBER: _builtins.int
+    MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    ARCHIVE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.bytes
+    retention_days: _builtins.int
+    group_floor_seq: _builtins.int
+    """The floor before, and after: equal where nothing is old enough."""
+    new_group_floor_seq: _builtins.int
+    message_count: _builtins.int
+    """How many messages lie between the two, control messages too."""
+    archive_partitions: _builtins.int
+    """Partitions of the archive that lie at or below the new floor and are still
+    there; 0 where there is no archive.
+    """
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.bytes = ...,
+        retention_days: _builtins.int = ...,
+        group_floor_seq: _builtins.int = ...,
+        new_group_floor_seq: _builtins.int = ...,
+        message_count: _builtins.int = ...,
+        archive_partitions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_partitions", b"archive_partitions", "group_floor_seq", b"group_floor_seq", "group_id", b"group_id", "message_count", b"message_count", "new_group_floor_seq", b"new_group_floor_seq", "retention_days", b"retention_days"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupRetention: _TypeAlias = GroupRetention  # noqa: Y015
+
+@_typing.final
 class MembershipChange(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -459,3 +459,61 @@ class ControlFreezeGroupRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ControlFreezeGroupRequest: _TypeAlias = ControlFreezeGroupRequest  # noqa: Y015
+
+@_typing.final
+class ControlRunRetentionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Move nothing."""
+    page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        dry_run: _builtins.bool = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ControlRunRetentionRequest: _TypeAlias = ControlRunRetentionRequest  # noqa: Y015
+
+@_typing.final
+class ControlRunRetentionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    UNAVAILABLE_BUCKETS_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_SECONDS_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    unavailable_buckets: _builtins.int
+    """Commit buckets of this page whose instance did not answer."""
+    clock_ahead_seconds: _builtins.int
+    """By how many seconds the writer's clock was set forward while it ran, where
+    that is so much that no floor moves by age; else 0.
+    """
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.GroupRetention]:
+        """Those that have a retention. A page may be empty while there are more."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[_types_pb2.GroupRetention] | None = ...,
+        next_page_token: _builtins.str = ...,
+        unavailable_buckets: _builtins.int = ...,
+        clock_ahead_seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ahead_seconds", b"clock_ahead_seconds", "groups", b"groups", "next_page_token", b"next_page_token", "unavailable_buckets", b"unavailable_buckets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ControlRunRetentionResponse: _TypeAlias = ControlRunRetentionResponse  # noqa: Y015

@@ -79,6 +79,11 @@ class GroupControlStub:
                 request_serializer=qim_dot_writer_dot_v1_dot_group__control__pb2.ControlFreezeGroupRequest.SerializeToString,
                 response_deserializer=qim_dot_writer_dot_v1_dot_group__control__pb2.Group.FromString,
                 _registered_method=True)
+        self.RunRetention = channel.unary_unary(
+                '/qim.writer.v1.GroupControl/RunRetention',
+                request_serializer=qim_dot_writer_dot_v1_dot_group__control__pb2.ControlRunRetentionRequest.SerializeToString,
+                response_deserializer=qim_dot_writer_dot_v1_dot_group__control__pb2.ControlRunRetentionResponse.FromString,
+                _registered_method=True)
 
 
 class GroupControlServicer:
@@ -152,6 +157,15 @@ class GroupControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RunRetention(self, request, context):
+        """Retention by age over the tenant's groups, page after page: moves the
+        floors that the next periodic round would, or tells which.
+        PAGE_TOKEN_INVALID.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -199,6 +213,11 @@ def add_GroupControlServicer_to_server(servicer, server):
                     servicer.FreezeGroup,
                     request_deserializer=qim_dot_writer_dot_v1_dot_group__control__pb2.ControlFreezeGroupRequest.FromString,
                     response_serializer=qim_dot_writer_dot_v1_dot_group__control__pb2.Group.SerializeToString,
+            ),
+            'RunRetention': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunRetention,
+                    request_deserializer=qim_dot_writer_dot_v1_dot_group__control__pb2.ControlRunRetentionRequest.FromString,
+                    response_serializer=qim_dot_writer_dot_v1_dot_group__control__pb2.ControlRunRetentionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -444,6 +463,33 @@ class GroupControl:
             '/qim.writer.v1.GroupControl/FreezeGroup',
             qim_dot_writer_dot_v1_dot_group__control__pb2.ControlFreezeGroupRequest.SerializeToString,
             qim_dot_writer_dot_v1_dot_group__control__pb2.Group.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunRetention(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/qim.writer.v1.GroupControl/RunRetention',
+            qim_dot_writer_dot_v1_dot_group__control__pb2.ControlRunRetentionRequest.SerializeToString,
+            qim_dot_writer_dot_v1_dot_group__control__pb2.ControlRunRetentionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,11 @@ class GroupControlStub:
     """Frozen groups refuse sends, joins and end users' group changes. As
     UpdateGroupSettings.
     """
+    RunRetention: _aio.UnaryUnaryMultiCallable[_group_control_pb2.ControlRunRetentionRequest, _group_control_pb2.ControlRunRetentionResponse]
+    """Retention by age over the tenant's groups, page after page: moves the
+    floors that the next periodic round would, or tells which.
+    PAGE_TOKEN_INVALID.
+    """
 
 class GroupControlServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -128,6 +133,17 @@ class GroupControlServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_group_control_pb2.Group]:
         """Frozen groups refuse sends, joins and end users' group changes. As
         UpdateGroupSettings.
+        """
+
+    @_abc_1.abstractmethod
+    def RunRetention(
+        self,
+        request: _group_control_pb2.ControlRunRetentionRequest,
+        context: _aio.ServicerContext[_group_control_pb2.ControlRunRetentionRequest, _abc.Awaitable[_group_control_pb2.ControlRunRetentionResponse]],
+    ) -> _abc.Awaitable[_group_control_pb2.ControlRunRetentionResponse]:
+        """Retention by age over the tenant's groups, page after page: moves the
+        floors that the next periodic round would, or tells which.
+        PAGE_TOKEN_INVALID.
         """
 
 def add_GroupControlServicer_to_server(servicer: GroupControlServicer, server: _aio.Server) -> None: ...

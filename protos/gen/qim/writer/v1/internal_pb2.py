@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from qim.common.v1 import types_pb2 as qim_dot_common_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cqim/writer/v1/internal.proto\x12\rqim.writer.v1\x1a\x19qim/common/v1/types.proto\"f\n\x11\x43onversationQuery\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x10\n\x08read_seq\x18\x02 \x01(\x04\x12\x17\n\nhidden_seq\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_hidden_seq\"\x8e\x01\n\x19\x43onversationStatesRequest\x12\x11\n\ttenant_id\x18\x01 \x01(\x04\x12\x0f\n\x07user_id\x18\x02 \x01(\x0c\x12\x37\n\rconversations\x18\x03 \x03(\x0b\x32 .qim.writer.v1.ConversationQuery\x12\x14\n\x0cwith_preview\x18\x04 \x01(\x08\"\xf1\x02\n\tListEntry\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12-\n\x04kind\x18\x02 \x01(\x0e\x32\x1f.qim.common.v1.ConversationKind\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.qim.common.v1.MemberState\x12\x10\n\x08head_seq\x18\x04 \x01(\x04\x12\x14\n\x0cunread_count\x18\x05 \x01(\x04\x12!\n\x04stay\x18\x07 \x01(\x0b\x32\x13.qim.common.v1.Stay\x12+\n#earliest_available_conversation_seq\x18\x08 \x01(\x04\x12\'\n\x07preview\x18\t \x01(\x0b\x32\x16.qim.common.v1.Message\x12\x18\n\x10last_activity_ms\x18\n \x01(\x03\x12\x10\n\x08revision\x18\r \x01(\x04\x12\x12\n\ngeneration\x18\x0e \x01(\rJ\x04\x08\x06\x10\x07J\x04\x08\x0b\x10\x0cJ\x04\x08\x0c\x10\r\"\xc8\x01\n\x11\x43onversationState\x12\'\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x18.qim.writer.v1.ListEntry\x12\x1c\n\x14newest_delivered_seq\x18\x02 \x01(\x04\x12\x1a\n\x12membership_version\x18\x03 \x01(\x04\x12\x11\n\tupper_seq\x18\x04 \x01(\x04\x12\x0e\n\x06\x66rozen\x18\x05 \x01(\x08\x12\x10\n\x08readable\x18\x06 \x01(\x08\x12\x0b\n\x03\x62ig\x18\x07 \x01(\x08\x12\x0e\n\x06hidden\x18\x08 \x01(\x08\"N\n\x1a\x43onversationStatesResponse\x12\x30\n\x06states\x18\x01 \x03(\x0b\x32 .qim.writer.v1.ConversationState\"u\n\x14\x44\x65liveredPageRequest\x12\x11\n\ttenant_id\x18\x01 \x01(\x04\x12\x0f\n\x07user_id\x18\x02 \x01(\x0c\x12\x17\n\x0f\x63onversation_id\x18\x03 \x01(\x0c\x12\x11\n\tafter_seq\x18\x04 \x01(\x04\x12\r\n\x05limit\x18\x05 \x01(\r\"q\n\x0e\x44\x65liveredEntry\x12)\n\x07message\x18\x01 \x01(\x0b\x32\x16.qim.common.v1.MessageH\x00\x12+\n\x08withheld\x18\x02 \x01(\x0b\x32\x17.qim.common.v1.SeqRangeH\x00\x42\x07\n\x05\x65ntry\"\xb0\x01\n\x15\x44\x65liveredPageResponse\x12.\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1d.qim.writer.v1.DeliveredEntry\x12\x16\n\x0enext_after_seq\x18\x02 \x01(\x04\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x0f\n\x07waiting\x18\x05 \x01(\x04\x12\x1c\n\x14newest_delivered_seq\x18\x06 \x01(\x04\x32\xd1\x01\n\x08Internal\x12i\n\x12\x43onversationStates\x12(.qim.writer.v1.ConversationStatesRequest\x1a).qim.writer.v1.ConversationStatesResponse\x12Z\n\rDeliveredPage\x12#.qim.writer.v1.DeliveredPageRequest\x1a$.qim.writer.v1.DeliveredPageResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cqim/writer/v1/internal.proto\x12\rqim.writer.v1\x1a\x19qim/common/v1/types.proto\"f\n\x11\x43onversationQuery\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12\x10\n\x08read_seq\x18\x02 \x01(\x04\x12\x17\n\nhidden_seq\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_hidden_seq\"\x8e\x01\n\x19\x43onversationStatesRequest\x12\x11\n\ttenant_id\x18\x01 \x01(\x04\x12\x0f\n\x07user_id\x18\x02 \x01(\x0c\x12\x37\n\rconversations\x18\x03 \x03(\x0b\x32 .qim.writer.v1.ConversationQuery\x12\x14\n\x0cwith_preview\x18\x04 \x01(\x08\"\xf1\x02\n\tListEntry\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\x0c\x12-\n\x04kind\x18\x02 \x01(\x0e\x32\x1f.qim.common.v1.ConversationKind\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.qim.common.v1.MemberState\x12\x10\n\x08head_seq\x18\x04 \x01(\x04\x12\x14\n\x0cunread_count\x18\x05 \x01(\x04\x12!\n\x04stay\x18\x07 \x01(\x0b\x32\x13.qim.common.v1.Stay\x12+\n#earliest_available_conversation_seq\x18\x08 \x01(\x04\x12\'\n\x07preview\x18\t \x01(\x0b\x32\x16.qim.common.v1.Message\x12\x18\n\x10last_activity_ms\x18\n \x01(\x03\x12\x10\n\x08revision\x18\r \x01(\x04\x12\x12\n\ngeneration\x18\x0e \x01(\rJ\x04\x08\x06\x10\x07J\x04\x08\x0b\x10\x0cJ\x04\x08\x0c\x10\r\"8\n\x10RaisedGeneration\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12\x10\n\x08\x62\x61se_seq\x18\x02 \x01(\x04\"\xf9\x01\n\x11\x43onversationState\x12\'\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x18.qim.writer.v1.ListEntry\x12\x1c\n\x14newest_delivered_seq\x18\x02 \x01(\x04\x12\x1a\n\x12membership_version\x18\x03 \x01(\x04\x12\x11\n\tupper_seq\x18\x04 \x01(\x04\x12\x0e\n\x06\x66rozen\x18\x05 \x01(\x08\x12\x10\n\x08readable\x18\x06 \x01(\x08\x12\x0b\n\x03\x62ig\x18\x07 \x01(\x08\x12\x0e\n\x06hidden\x18\x08 \x01(\x08\x12/\n\x06raised\x18\t \x03(\x0b\x32\x1f.qim.writer.v1.RaisedGeneration\"N\n\x1a\x43onversationStatesResponse\x12\x30\n\x06states\x18\x01 \x03(\x0b\x32 .qim.writer.v1.ConversationState\"u\n\x14\x44\x65liveredPageRequest\x12\x11\n\ttenant_id\x18\x01 \x01(\x04\x12\x0f\n\x07user_id\x18\x02 \x01(\x0c\x12\x17\n\x0f\x63onversation_id\x18\x03 \x01(\x0c\x12\x11\n\tafter_seq\x18\x04 \x01(\x04\x12\r\n\x05limit\x18\x05 \x01(\r\"q\n\x0e\x44\x65liveredEntry\x12)\n\x07message\x18\x01 \x01(\x0b\x32\x16.qim.common.v1.MessageH\x00\x12+\n\x08withheld\x18\x02 \x01(\x0b\x32\x17.qim.common.v1.SeqRangeH\x00\x42\x07\n\x05\x65ntry\"\xb0\x01\n\x15\x44\x65liveredPageResponse\x12.\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1d.qim.writer.v1.DeliveredEntry\x12\x16\n\x0enext_after_seq\x18\x02 \x01(\x04\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x0f\n\x07waiting\x18\x05 \x01(\x04\x12\x1c\n\x14newest_delivered_seq\x18\x06 \x01(\x04\x32\xd1\x01\n\x08Internal\x12i\n\x12\x43onversationStates\x12(.qim.writer.v1.ConversationStatesRequest\x1a).qim.writer.v1.ConversationStatesResponse\x12Z\n\rDeliveredPage\x12#.qim.writer.v1.DeliveredPageRequest\x1a$.qim.writer.v1.DeliveredPageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,16 +38,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONVERSATIONSTATESREQUEST']._serialized_end=321
   _globals['_LISTENTRY']._serialized_start=324
   _globals['_LISTENTRY']._serialized_end=693
-  _globals['_CONVERSATIONSTATE']._serialized_start=696
-  _globals['_CONVERSATIONSTATE']._serialized_end=896
-  _globals['_CONVERSATIONSTATESRESPONSE']._serialized_start=898
-  _globals['_CONVERSATIONSTATESRESPONSE']._serialized_end=976
-  _globals['_DELIVEREDPAGEREQUEST']._serialized_start=978
-  _globals['_DELIVEREDPAGEREQUEST']._serialized_end=1095
-  _globals['_DELIVEREDENTRY']._serialized_start=1097
-  _globals['_DELIVEREDENTRY']._serialized_end=1210
-  _globals['_DELIVEREDPAGERESPONSE']._serialized_start=1213
-  _globals['_DELIVEREDPAGERESPONSE']._serialized_end=1389
-  _globals['_INTERNAL']._serialized_start=1392
-  _globals['_INTERNAL']._serialized_end=1601
+  _globals['_RAISEDGENERATION']._serialized_start=695
+  _globals['_RAISEDGENERATION']._serialized_end=751
+  _globals['_CONVERSATIONSTATE']._serialized_start=754
+  _globals['_CONVERSATIONSTATE']._serialized_end=1003
+  _globals['_CONVERSATIONSTATESRESPONSE']._serialized_start=1005
+  _globals['_CONVERSATIONSTATESRESPONSE']._serialized_end=1083
+  _globals['_DELIVEREDPAGEREQUEST']._serialized_start=1085
+  _globals['_DELIVEREDPAGEREQUEST']._serialized_end=1202
+  _globals['_DELIVEREDENTRY']._serialized_start=1204
+  _globals['_DELIVEREDENTRY']._serialized_end=1317
+  _globals['_DELIVEREDPAGERESPONSE']._serialized_start=1320
+  _globals['_DELIVEREDPAGERESPONSE']._serialized_end=1496
+  _globals['_INTERNAL']._serialized_start=1499
+  _globals['_INTERNAL']._serialized_end=1708
 # @@protoc_insertion_point(module_scope)

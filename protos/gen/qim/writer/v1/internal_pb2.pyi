@@ -152,6 +152,32 @@ class ListEntry(_message.Message):
 Global___ListEntry: _TypeAlias = ListEntry  # noqa: Y015
 
 @_typing.final
+class RaisedGeneration(_message.Message):
+    """A generation of a conversation's line that began because acknowledged seqs
+    were lost for good: what an older one holds beyond `base_seq` is gone.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    BASE_SEQ_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    base_seq: _builtins.int
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        base_seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_seq", b"base_seq", "generation", b"generation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RaisedGeneration: _TypeAlias = RaisedGeneration  # noqa: Y015
+
+@_typing.final
 class ConversationState(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -163,6 +189,7 @@ class ConversationState(_message.Message):
     READABLE_FIELD_NUMBER: _builtins.int
     BIG_FIELD_NUMBER: _builtins.int
     HIDDEN_FIELD_NUMBER: _builtins.int
+    RAISED_FIELD_NUMBER: _builtins.int
     newest_delivered_seq: _builtins.int
     """The newest seq delivered to the person, the leaver's own event included;
     0: none.
@@ -184,6 +211,10 @@ class ConversationState(_message.Message):
     """
     @_builtins.property
     def entry(self) -> Global___ListEntry: ...
+    @_builtins.property
+    def raised(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaisedGeneration]:
+        """Every generation that was raised, ascending; usually none."""
+
     def __init__(
         self,
         *,
@@ -195,10 +226,11 @@ class ConversationState(_message.Message):
         readable: _builtins.bool = ...,
         big: _builtins.bool = ...,
         hidden: _builtins.bool = ...,
+        raised: _abc.Iterable[Global___RaisedGeneration] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["big", b"big", "entry", b"entry", "frozen", b"frozen", "hidden", b"hidden", "membership_version", b"membership_version", "newest_delivered_seq", b"newest_delivered_seq", "readable", b"readable", "upper_seq", b"upper_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["big", b"big", "entry", b"entry", "frozen", b"frozen", "hidden", b"hidden", "membership_version", b"membership_version", "newest_delivered_seq", b"newest_delivered_seq", "raised", b"raised", "readable", b"readable", "upper_seq", b"upper_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

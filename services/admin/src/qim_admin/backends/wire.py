@@ -7,6 +7,7 @@ from qim.membership.v1 import membership_pb2
 from qim.writer.v1 import group_control_pb2
 from qim_admin.domain.changes import MembershipVersion
 from qim_admin.domain.groups import Group, GroupSettings, MemberPage, MemberRow
+from qim_admin.domain.retention import GroupRetention, RetentionPage
 from qim_admin.domain.timeline import Explanation, MembershipEvent, StateEntry, Stay, TimelinePage
 from qim_common.ids import ConversationId, UserId
 
@@ -53,6 +54,22 @@ def member_page(wire: group_control_pb2.ControlListMembersResponse) -> MemberPag
         for row in wire.members
     )
     return MemberPage(members, wire.next_page_token, wire.membership_version, wire.member_count)
+
+
+def retention_page(wire: group_control_pb2.ControlRunRetentionResponse) -> RetentionPage:
+    """A page of a run of retention."""
+    groups = tuple(
+        GroupRetention(
+            group=ConversationId(one.group_id),
+            retention_days=one.retention_days,
+            floor_seq=one.group_floor_seq,
+            new_floor_seq=one.new_group_floor_seq,
+            message_count=one.message_count,
+            archive_partitions=one.archive_partitions,
+        )
+        for one in wire.groups
+    )
+    return RetentionPage(groups, wire.next_page_token, wire.unavailable_buckets, wire.clock_ahead_seconds)
 
 
 def timeline_page(wire: group_control_pb2.ControlGroupTimelineResponse) -> TimelinePage:

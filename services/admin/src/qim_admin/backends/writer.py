@@ -16,6 +16,7 @@ from qim.writer.v1 import group_control_pb2, group_control_pb2_grpc
 from qim_admin.backends import wire
 from qim_admin.domain.changes import MembershipChange, MembershipVersion
 from qim_admin.domain.groups import Group, GroupSettings, MemberPage
+from qim_admin.domain.retention import RetentionPage
 from qim_admin.domain.timeline import Explanation, TimelinePage
 from qim_common.channels import ChannelProvider
 from qim_common.errors import BackendUnavailable, RemoteError, from_rpc_error
@@ -133,6 +134,14 @@ class WriterDirectory:
         request = group_control_pb2.ControlFreezeGroupRequest(request_id=request_id, group_id=group, frozen=frozen)
         answer = self._control().FreezeGroup(request, timeout=timeout, metadata=_metadata(principal))
         return wire.group(await _answer(answer))
+
+    async def run_retention(
+        self, principal: Principal, *, dry_run: bool, page_token: str, timeout: float
+    ) -> RetentionPage:
+        """Retention by age over the tenant's groups."""
+        request = group_control_pb2.ControlRunRetentionRequest(dry_run=dry_run, page_token=page_token)
+        answer = self._control().RunRetention(request, timeout=timeout, metadata=_metadata(principal))
+        return wire.retention_page(await _answer(answer))
 
     def _control(self) -> group_control_pb2_grpc.GroupControlStub:
         return self._channels.stub(group_control_pb2_grpc.GroupControlStub)

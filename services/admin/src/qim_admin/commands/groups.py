@@ -10,6 +10,7 @@ from qim_admin.domain.authority import principal_of, require_role
 from qim_admin.domain.calls import OperatorCall
 from qim_admin.domain.changes import ChangeAsked, ChangeKind, MembershipVersion, parse_change
 from qim_admin.domain.groups import Group, GroupSettings, MemberPage, parse_page_size
+from qim_admin.domain.retention import RetentionPage
 from qim_admin.domain.timeline import Explanation, TimelinePage
 from qim_admin.storage import Authority, GroupDirectory, Journal
 from qim_common.errors import QimError
@@ -161,19 +162,49 @@ class GroupCommands:
         call = OperatorCall("FreezeGroup", caller, tenant_id, group_id, detail=detail)
         return await self._recorded(call, carry_out, _with_revision)
 
+    async def run_retention(
+        self, caller: Peer, tenant_id: int, *, dry_run: bool, page_token: str, timeout: float
+    ) -> RetentionPage:
+        """RunRetention: one page of the tenant's groups."""
+
+        async def carry_out(principal: Principal) -> RetentionPage:
+            return await self._directory.run_retention(
+                principal, dry_run=dry_run, page_token=page_token, timeout=timeout
+            )
+
+        def complete(call: OperatorCall, page: RetentionPage) -> OperatorCall:
+            moved = sum(one.new_floor_seq > one.floor_seq for one in page.groups)
+            return replace(call, detail=f"{call.detail}, floors of {moved} of {len(page.groups)} groups")
+
+        detail = "dry run" if dry_run else "run"
+        call = OperatorCall("RunRetention", caller, tenant_id, b"", detail=detail, dry_run=dry_run)
+        return await self._recorded_of_tenant(call, carry_out, complete)
+
     async def _recorded(
         self,
         call: OperatorCall,
         work: _Work[Answer],
         complete: Callable[[OperatorCall, Answer], OperatorCall] = lambda call, _: call,
     ) -> Answer:
+        async def on_group(principal: Principal) -> Answer:
+            return await work(principal, parse_group(call.group_id))
+
+        return await self._recorded_of_tenant(call, on_group, complete)
+
+    async def _recorded_of_tenant(
+        self,
+        call: OperatorCall,
+        work: Callable[[Principal], Awaitable[Answer]],
+        complete: Callable[[OperatorCall, Answer], OperatorCall],
+    ) -> Answer:
         outcome = call
         try:
             tenant = parse_tenant(call.tenant_id)
             self._authority.require_tenant(call.caller, tenant)
             principal = principal_of(call.caller, tenant, call.initiator)
-            require_role(call.method, call.caller, self._authority.operator_roles(call.caller))
-            answer = await work(principal, parse_group(call.group_id))
+            roles = self._authority.operator_roles(call.caller)
+            require_role(call.method, call.caller, roles, dry_run=call.dry_run)
+            answer = await work(principal)
             outcome = replace(complete(call, answer), outcome="OK")
             return answer
         except QimError as error:

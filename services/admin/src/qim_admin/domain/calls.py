@@ -17,6 +17,7 @@ class OperatorCall:
         outcome: "OK", or the reason of the refusal. Until it is known: cut off by the caller's cancel, or a fault here.
         version, seq, changed: of a membership change that was carried out.
         revision: the group's after a change without a seq.
+        dry_run: nothing was to be changed.
     """
 
     method: str
@@ -31,3 +32,4 @@ class OperatorCall:
     seq: int = 0
     changed: int = 0
     revision: int = 0
+    dry_run: bool = False

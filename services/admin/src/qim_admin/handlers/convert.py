@@ -6,6 +6,7 @@ from qim.admin.v1 import admin_pb2
 from qim.common.v1 import types_pb2
 from qim_admin.domain.changes import MembershipVersion
 from qim_admin.domain.groups import Group, GroupSettings, MemberRow
+from qim_admin.domain.retention import RetentionPage
 from qim_admin.domain.timeline import Explanation, MembershipEvent, StateEntry, Stay, TimelinePage
 from qim_common.settings_wire import settings_to_wire
 
@@ -60,6 +61,26 @@ def settings_from(wire: types_pb2.GroupSettings) -> GroupSettings:
         broadcast_max_members=wire.broadcast_max_members,
         member_limit=wire.member_limit,
         retention_days=wire.retention_days,
+    )
+
+
+def retention_of(page: RetentionPage) -> admin_pb2.RunRetentionResponse:
+    """A page of a run of retention."""
+    return admin_pb2.RunRetentionResponse(
+        groups=[
+            types_pb2.GroupRetention(
+                group_id=one.group,
+                retention_days=one.retention_days,
+                group_floor_seq=one.floor_seq,
+                new_group_floor_seq=one.new_floor_seq,
+                message_count=one.message_count,
+                archive_partitions=one.archive_partitions,
+            )
+            for one in page.groups
+        ],
+        next_page_token=page.next_token,
+        unavailable_buckets=page.unavailable_buckets,
+        clock_ahead_seconds=page.clock_ahead_seconds,
     )
 
 

@@ -164,6 +164,19 @@ class GroupAdminHandler(admin_pb2_grpc.GroupAdminServicer):
         )
         return convert.details_of(group)
 
+    async def RunRetention(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.RunRetentionRequest, context: _Context
+    ) -> admin_pb2.RunRetentionResponse:
+        """Retention by age over a tenant's groups, page after page."""
+        page = await self._commands.run_retention(
+            current_call().peer,
+            request.tenant_id,
+            dry_run=request.dry_run,
+            page_token=request.page_token,
+            timeout=_remaining(),
+        )
+        return convert.retention_of(page)
+
     async def _change(self, asked: ChangeAsked) -> admin_pb2.MembershipResult:
         version = await self._commands.change_members(current_call().peer, asked, timeout=_remaining())
         return convert.result_of(version)

@@ -8,7 +8,7 @@ from typing import Final
 
 from qim_common.cassandra import (
     BATCH_MAX_ROWS,
-    CassandraSession,
+    CassandraRequests,
     Statement,
     Value,
     earliest_wins,
@@ -25,13 +25,14 @@ _REGISTER: Final = Statement(
 _OF: Final = Statement(
     "conversations_of", "SELECT conversation_id FROM user_conversation_state WHERE tenant_id = ? AND user_id = ?"
 )
+STATEMENTS: Final = (_REGISTER, _OF)
 
 
 class CassandraConversationSets:
     """The `ConversationSets` of the backend tiered: the table `user_conversation_state`."""
 
-    def __init__(self, session: CassandraSession) -> None:
-        self._session = session
+    def __init__(self, requests: CassandraRequests) -> None:
+        self._requests = requests
 
     async def register(self, entries: Sequence[ProjectionEntry]) -> None:
         """As `ConversationSets.register`, without a read or a condition: of several moments the earliest stays."""
@@ -46,7 +47,7 @@ class CassandraConversationSets:
         # All run to their end, so that one failure leaves no write behind that nobody waits for.
         outcomes = await asyncio.gather(
             *(
-                self._session.batch(_REGISTER, rows[at : at + BATCH_MAX_ROWS])
+                self._requests.batch(_REGISTER, rows[at : at + BATCH_MAX_ROWS])
                 for rows in people.values()
                 for at in range(0, len(rows), BATCH_MAX_ROWS)
             ),
@@ -58,5 +59,5 @@ class CassandraConversationSets:
 
     async def of(self, tenant: TenantId, user: UserId) -> list[ConversationId]:
         """As `ConversationSets.of`."""
-        rows = await self._session.execute(_OF, (signed_tenant(tenant), user))
+        rows = await self._requests.execute(_OF, (signed_tenant(tenant), user))
         return [ConversationId(conversation) for (conversation,) in rows]

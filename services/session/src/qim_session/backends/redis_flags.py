@@ -10,13 +10,14 @@ from qim_common.errors import IdempotencyKeyReused, RequestTooOld
 from qim_common.idempotency import IdempotencyKey
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId
-from qim_common.keys import PersonBucketKeys, usig
+from qim_common.keys import PersonBucketKeys, unflushed, usig
 from qim_common.redis import Argument, Instance, load_script, run
 from qim_common.topology import Topology
 from qim_session.backends.person_places import PersonPlaces
 from qim_session.domain.cursors import Cursor
 from qim_session.domain.flags import FlagsAnswer, FlagsChange
 from qim_session.domain.signals import Signal, SignalKind
+from qim_session.domain.written_behind import MarkKind, person_part
 
 SET_FLAGS: Final = load_script("qim_session", "set_flags")
 _HIDDEN: Final = 1
@@ -32,10 +33,11 @@ class FlagStatus(IntEnum):
 
 
 class RedisFlags:
-    """The `FlagStore` of the session instances."""
+    """The `FlagStore` of the session instances; `written_behind` as of `RedisPeople`."""
 
-    def __init__(self, instances: Sequence[Instance], topology: Topology) -> None:
+    def __init__(self, instances: Sequence[Instance], topology: Topology, *, written_behind: bool = False) -> None:
         self._places = PersonPlaces(instances, topology)
+        self._written_behind = written_behind
 
     async def change(
         self, actor: Actor, conversation: ConversationId, change: FlagsChange, key: IdempotencyKey
@@ -52,8 +54,9 @@ class RedisFlags:
             Cursor(change.generation, change.newest_seq).pack(),
             int(change.still_hidden),
             signal,
+            person_part(MarkKind.FLAGS, actor.tenant, actor.user) + conversation if self._written_behind else b"",
         ]
-        names = [keys.flags, usig(instance.position), bucket.meta, *bucket.idem]
+        names = [keys.flags, usig(instance.position), bucket.meta, *bucket.idem, unflushed(instance.position)]
         status, flags = await run(instance, SET_FLAGS, names, args)
         if status == FlagStatus.REUSED:
             raise IdempotencyKeyReused

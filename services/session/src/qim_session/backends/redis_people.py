@@ -9,15 +9,16 @@ from typing import Final
 
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId, DeviceId, TenantId, UserId, kind_of
-from qim_common.keys import projection_epoch, usig
+from qim_common.keys import projection_epoch, unflushed, usig
 from qim_common.redis import Argument, Instance, checked, load_script, run
 from qim_common.topology import Topology
 from qim_session.backends.person_places import PersonPlaces
-from qim_session.domain.cursors import Cursor
+from qim_session.domain.cursors import NOTHING, Cursor
 from qim_session.domain.entries import ProjectionEntry
 from qim_session.domain.flags import NO_FLAGS, Flags
 from qim_session.domain.list_pages import ListPosition
 from qim_session.domain.signals import Signal, SignalKind
+from qim_session.domain.written_behind import MarkKind, person_part
 from qim_session.storage.cursors import Marks
 from qim_session.storage.lists import ListRead
 
@@ -28,10 +29,15 @@ _SET_ROW: Final = struct.Struct(">BQ")
 
 
 class RedisPeople:
-    """The `ConversationLists`, `Cursors` and `ConversationSets` of the redis backend, over all session instances."""
+    """The `ConversationLists`, `Cursors` and `ConversationSets` of the redis backend, over all session instances.
 
-    def __init__(self, instances: Sequence[Instance], topology: Topology) -> None:
+    Args:
+        written_behind: cursors that move are noted, for who writes them behind (backend tiered).
+    """
+
+    def __init__(self, instances: Sequence[Instance], topology: Topology, *, written_behind: bool = False) -> None:
         self._places = PersonPlaces(instances, topology)
+        self._written_behind = written_behind
 
     async def page(self, tenant: TenantId, user: UserId, *, below: ListPosition | None, limit: int) -> ListRead:
         """As `ConversationLists.page`."""
@@ -80,13 +86,13 @@ class RedisPeople:
         instance, keys = self._places.locate(tenant, user)
         return list(map(ConversationId, await instance.call("ZRANGE", keys.convs, 0, -1)))
 
-    async def read_seqs(
+    async def read(
         self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
-    ) -> dict[ConversationId, int]:
-        """As `Cursors.read_seqs`."""
+    ) -> dict[ConversationId, Cursor]:
+        """As `Cursors.read`."""
         instance, keys = self._places.locate(tenant, user)
         found = await _cursors(instance, keys.read_cursors, conversations)
-        return {conversation: cursor.seq if cursor else 0 for conversation, cursor in found.items()}
+        return {conversation: cursor or NOTHING for conversation, cursor in found.items()}
 
     async def marks(
         self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
@@ -102,7 +108,7 @@ class RedisPeople:
         cursors, flags = checked(await instance.pipeline(commands))
         return {
             conversation: Marks(
-                read_seq=0 if cursor is None else Cursor.unpack(cursor).seq,
+                read=NOTHING if cursor is None else Cursor.unpack(cursor),
                 flags=NO_FLAGS if flag is None else Flags.unpack(flag),
             )
             for conversation, cursor, flag in zip(conversations, cursors, flags, strict=True)
@@ -116,8 +122,9 @@ class RedisPeople:
             *(actor.tenant, actor.user, actor.device, conversation, cursor.generation),
             seq=cursor.seq,
         )
-        names = [keys.read_cursors, usig(instance.position)]
-        return bool(await run(instance, ADVANCE_CURSORS, names, [told.pack(), conversation, cursor.pack()]))
+        names = [keys.read_cursors, usig(instance.position), unflushed(instance.position)]
+        person = person_part(MarkKind.READ, actor.tenant, actor.user) if self._written_behind else b""
+        return bool(await run(instance, ADVANCE_CURSORS, names, [told.pack(), person, conversation, cursor.pack()]))
 
     async def device(
         self, tenant: TenantId, user: UserId, device: DeviceId, conversations: Sequence[ConversationId]
@@ -132,10 +139,12 @@ class RedisPeople:
     ) -> int:
         """As `Cursors.advance_device`."""
         instance, keys = self._places.locate(tenant, user)
-        args: list[Argument] = [b""]
+        person = person_part(MarkKind.DEVICE, tenant, user, device) if self._written_behind else b""
+        args: list[Argument] = [b"", person]
         for conversation, cursor in cursors.items():
             args += [conversation, cursor.pack()]
-        moved: int = await run(instance, ADVANCE_CURSORS, [keys.device_cursors(device)], args)
+        names = [keys.device_cursors(device), usig(instance.position), unflushed(instance.position)]
+        moved: int = await run(instance, ADVANCE_CURSORS, names, args)
         return moved
 
     async def register(self, entries: Sequence[ProjectionEntry]) -> None:

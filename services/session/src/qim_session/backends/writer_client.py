@@ -19,6 +19,7 @@ from qim_common.channels import ChannelProvider
 from qim_common.enums import MemberState
 from qim_common.errors import BackendUnavailable, MembershipVersionExpired, QimError, from_rpc_error
 from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId
+from qim_session.domain.cursors import Raised
 from qim_session.domain.membership import MembershipChange
 from qim_session.storage.conversations import (
     NONE_HIDDEN,
@@ -206,6 +207,7 @@ def _state(wire: internal_pb2.ConversationState) -> ConversationState:
         readable=wire.readable,
         big=wire.big,
         hidden=wire.hidden,
+        raised=tuple(Raised(one.generation, one.base_seq) for one in wire.raised) if wire.raised else (),
     )
 
 

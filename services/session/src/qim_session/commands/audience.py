@@ -66,6 +66,10 @@ class Audiences:
                 )
         return reached
 
+    def forget(self) -> None:
+        """Forget all members: after a recovery that lost changes, versions are given out again."""
+        self._cache.clear()
+
     async def members(self, tenant: TenantId, conversation: ConversationId, version: int) -> set[UserId]:
         """The members at `version`; not to be changed, and valid until the next call about the conversation.
 

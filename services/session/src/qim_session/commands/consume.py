@@ -72,6 +72,7 @@ class DispatchConsumer:
         self._lag = Lag(metrics, instance=next(iter(log.partitions), 0))  # the lowest is the instance's position
         self._held: frozenset[int] = frozenset()
         self._at: dict[int, Start] = {}
+        self._log_id = ""
         self._progress: dict[int, int] = {}
         self._unsettled: dict[int, int] = {}
         self._settled_at = float("-inf")
@@ -89,8 +90,8 @@ class DispatchConsumer:
         """Of each partition that is consumed here the commit time (ms) below which everything has been applied.
 
         It is that of the newest entry that was applied or, after a read that reached the end, the instance's time
-        before that read (storage.md, "Session"). An instance whose clock was set back commits below it until the clock
-        has caught up.
+        before that read (storage.md, "Session"); never beyond what waits for the archive. An instance whose clock was
+        set back commits below it until the clock has caught up.
         """
         return self._progress
 
@@ -172,14 +173,18 @@ class DispatchConsumer:
                 await asyncio.sleep(wait)
             return False, False
         read = await self._dispatch.read(due, count=ENTRIES_PER_READ, block_ms=max(1, int(wait * 1000)))
+        for partition in [part for part in due if part in self._at and self._at[part].log_id != read.log_id]:
+            self._forget(partition)  # begun anew by a recovery, also where the connection has outlived it
         aged = [part for part in due if part in self._at and read.time_ms - self._progress[part] > AGED_MS]
         for partition in await overtaken(self._dispatch, {part: self._at[part] for part in aged}):
             self._forget(partition)
-        for partition in due.keys() - read.entries.keys():
+        for partition in due.keys() - read.entries.keys() - read.behind:
             if partition in self._at:
                 self._unsettled[partition] = self._progress[partition] = read.time_ms
         begun = {
-            partition: asyncio.create_task(self._consume(partition, self._at[partition], entries, read.time_ms))
+            partition: asyncio.create_task(
+                self._consume(partition, self._at[partition], entries, 0 if partition in read.behind else read.time_ms)
+            )
             for partition, entries in read.entries.items()
             if partition in self._at
         }
@@ -205,6 +210,10 @@ class DispatchConsumer:
             for gap in found.gaps:
                 found.starts.pop(gap.partition, None)
         for partition, start in found.starts.items():
+            if self._log_id not in ("", start.log_id):
+                _log.warning("the dispatch logs were begun anew", extra={"log": start.log_id})
+                self._lane.renewed()
+            self._log_id = start.log_id
             if partition in self._held:
                 self._at[partition] = start
                 self._progress[partition] = start.position.ms
@@ -235,6 +244,7 @@ class DispatchConsumer:
             del self._working[partition]
 
     async def _consume(self, partition: int, start: Start, entries: Sequence[DispatchEntry], read_at_ms: int) -> None:
+        """Bring about what was read; `read_at_ms` is 0 where the archive holds up the rest of the partition."""
         async with self._at_once:
             try:
                 at_the_end = len(entries) < ENTRIES_PER_READ

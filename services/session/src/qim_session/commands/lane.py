@@ -67,6 +67,10 @@ class Lane(Protocol):
         """
         ...
 
+    def renewed(self) -> None:
+        """The logs were begun anew by a recovery: what is remembered of them and of memberships holds no more."""
+        ...
+
     async def bridge(self, gaps: Sequence[LogGap]) -> None:
         """Make up for entries that are gone, and move the checkpoints behind them."""
         ...

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId
-from qim_session.domain.flags import still_hidden
+from qim_session.commands.as_read import StatesAsRead
+from qim_session.domain.cursors import Cursor
+from qim_session.domain.flags import Flags, still_hidden
 from qim_session.storage.conversations import STATES_PER_CALL, Conversations, ConversationState
-from qim_session.storage.cursors import Cursors, Marks
+from qim_session.storage.cursors import Cursors
 
 
 class ListedConversation(NamedTuple):
@@ -26,7 +28,7 @@ class Entries:
 
     def __init__(self, cursors: Cursors, conversations: Conversations) -> None:
         self._cursors = cursors
-        self._conversations = conversations
+        self._states = StatesAsRead(cursors, conversations)
 
     async def read(
         self, actor: Actor, conversations: Iterable[ConversationId], *, with_preview: bool = True
@@ -39,16 +41,13 @@ class Entries:
         entries: dict[ConversationId, ListedConversation] = {}
         for start in range(0, len(asked), STATES_PER_CALL):
             marks = await self._cursors.marks(actor.tenant, actor.user, asked[start : start + STATES_PER_CALL])
-            read = {conversation: mark.read_seq for conversation, mark in marks.items()}
+            read = {conversation: mark.read for conversation, mark in marks.items()}
             hidden = {conversation: mark.flags.hidden_seq for conversation, mark in marks.items() if mark.flags.hidden}
-            states = await self._conversations.states(
-                actor.tenant, actor.user, read, with_preview=with_preview, hidden=hidden
-            )
-            for state in states:
-                entries[state.conversation] = _listed(state, marks[state.conversation])
+            for state, cursor in await self._states.of(actor, read, with_preview=with_preview, hidden=hidden):
+                entries[state.conversation] = _listed(state, cursor, marks[state.conversation].flags)
         return entries
 
 
-def _listed(state: ConversationState, marks: Marks) -> ListedConversation:
-    hidden = still_hidden(marks.flags, quiet=state.hidden, generation=state.generation, joined_at=state.joined_at)
-    return ListedConversation(state, marks.read_seq, hidden, marks.flags.muted)
+def _listed(state: ConversationState, read: Cursor, flags: Flags) -> ListedConversation:
+    hidden = still_hidden(flags, quiet=state.hidden, generation=state.generation, joined_at=state.joined_at)
+    return ListedConversation(state, read.seq, hidden, flags.muted)

@@ -3,7 +3,8 @@
 It is derived: what was delivered in a conversation comes from its owner, and only the device's cursors are stored
 (storage.md, "Session"). PullMailbox and Subscribe read it through this one class, so that they agree on what a mailbox
 keeps: where more entries wait than that, or older ones, nothing is given and nothing is left out silently, the device
-is told to resynchronise the conversation. An acknowledgement of its newest delivered seq heals it.
+is told to resynchronise the conversation. An acknowledgement of its newest delivered seq heals it. So is a device that
+acknowledged something of an older generation, whose seqs may be others' by now (design.md invariant 11).
 """
 
 from __future__ import annotations
@@ -39,12 +40,16 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Outstanding:
-    """A conversation in which something was delivered after the device's cursor (`after_seq`, 0: it has none)."""
+    """A conversation in which something was delivered after the device's cursor (`after_seq`, 0: it has none).
+
+    `older`: the device's cursor is of an older generation, of which the device may hold what is gone.
+    """
 
     conversation: ConversationId
     after_seq: int
     newest_delivered_seq: int
     generation: int
+    older: bool = False
 
 
 class Mailbox:
@@ -129,7 +134,8 @@ class Mailbox:
             await self._cursors.advance_device(actor.tenant, actor.user, actor.device, moves)
 
     async def outstanding(self, actor: Actor, conversations: Sequence[ConversationId]) -> list[Outstanding]:
-        """Those of `conversations` in which something waits for the device, in their order.
+        """Those of `conversations` in which something waits for the device, or which it has to read anew, in their
+        order.
 
         Raises BackendUnavailable.
         """
@@ -139,9 +145,19 @@ class Mailbox:
             for state in await self._states(actor, part):
                 cursor = cursors.get(state.conversation)
                 after = 0 if cursor is None else cursor.seq
-                if state.newest_delivered_seq > after:
-                    waiting.append(Outstanding(state.conversation, after, state.newest_delivered_seq, state.generation))
+                older = cursor is not None and cursor.generation < state.generation
+                newest = state.newest_delivered_seq
+                if newest > after or (older and newest > 0):
+                    waiting.append(Outstanding(state.conversation, after, newest, state.generation, older))
         return waiting
+
+    def check_generation(self, outstanding: Outstanding) -> None:
+        """Raises ResyncRequired, as `page`, where the device's cursor is of an older generation than the conversation.
+
+        An acknowledgement of the present one heals it (design.md invariant 11).
+        """
+        if outstanding.older:
+            raise _resync(outstanding.conversation, outstanding.generation, outstanding.newest_delivered_seq)
 
     async def page(self, actor: Actor, conversation: ConversationId, *, after_seq: int, limit: int) -> DeliveredPage:
         """Up to `limit` (1 to 1,000) entries after `after_seq`, which is exclusive.

@@ -9,8 +9,8 @@ from qim_common.errors import InvalidArgument, PermissionDenied
 from qim_common.identity import Actor
 from qim_common.ids import ConversationId
 from qim_session.commands.rebuild import Rebuild
-from qim_session.domain.cursors import Cursor
-from qim_session.storage.conversations import Conversations
+from qim_session.domain.cursors import Cursor, carried
+from qim_session.storage.conversations import Conversations, ConversationState
 from qim_session.storage.cursors import Cursors
 
 SEQ_MAX: Final = 2**53 - 1
@@ -46,14 +46,22 @@ class MarkRead:
         if not 1 <= seq <= SEQ_MAX:
             raise InvalidArgument("seq", "must be a seq, from 1")
         await self._rebuild.ensure(actor.tenant, actor.user)
-        before = (await self._cursors.read_seqs(actor.tenant, actor.user, [conversation]))[conversation]
-        wanted = max(seq, before)
-        # The writer clamps in the same way, so that one question gives the bound and what is unread behind the cursor.
-        (state,) = await self._conversations.states(
-            actor.tenant, actor.user, {conversation: wanted}, with_preview=False
-        )
+        before = (await self._cursors.read(actor.tenant, actor.user, [conversation]))[conversation]
+        wanted = max(seq, before.seq)
+        state = await self._state(actor, conversation, wanted)
         if not state.readable:
             raise PermissionDenied
+        # What was read of an older generation counts up to what was recovered of it (design.md invariant 11).
+        current = max(seq, carried(before, state.generation, state.raised).seq)
+        if current < wanted:
+            wanted, state = current, await self._state(actor, conversation, current)
         cursor = Cursor(state.generation, wanted).clamped(state.upper_seq)
         await self._cursors.advance_read(actor, conversation, cursor)
         return ReadMark(cursor.seq, state.unread_count)
+
+    async def _state(self, actor: Actor, conversation: ConversationId, read_seq: int) -> ConversationState:
+        # The writer clamps in the same way, so that one question gives the bound and what is unread behind the cursor.
+        (state,) = await self._conversations.states(
+            actor.tenant, actor.user, {conversation: read_seq}, with_preview=False
+        )
+        return state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from qim_common.telemetry.metrics import SessionMetrics
 from qim_session.commands.audience import Audiences, Reached
@@ -20,16 +20,24 @@ class ProjectionLane:
     Args:
         projector: of all session instances; the lanes of several commit instances share it.
         audiences: as `projector`.
+        on_renewed: called without arguments when a log was begun anew.
         memlog: of the lane's commit instance.
     """
 
     def __init__(
-        self, projector: Projector, audiences: Audiences, memlog: MemlogRegistrar, metrics: SessionMetrics
+        self,
+        projector: Projector,
+        audiences: Audiences,
+        memlog: MemlogRegistrar,
+        metrics: SessionMetrics,
+        *,
+        on_renewed: Callable[[], None] = lambda: None,
     ) -> None:
         self._projector = projector
         self._audiences = audiences
         self._memlog = memlog
         self._metrics = metrics
+        self._on_renewed = on_renewed
 
     async def load(self, partitions: Sequence[int]) -> dict[int, list[Checkpoint | None]]:
         """As `Lane.load`; one for each session instance."""
@@ -42,6 +50,11 @@ class ProjectionLane:
             projected += projection_entries(run, await self._audiences.reached(run))
         await self._projector.apply(partition, projected, to, progress_ms)
         self._metrics.projected_entries.inc(len(projected))
+
+    def renewed(self) -> None:
+        """As `Lane.renewed`."""
+        self._audiences.forget()
+        self._on_renewed()
 
     async def settle(self, progress: Mapping[int, int]) -> set[int]:
         """As `Lane.settle`."""

@@ -102,6 +102,7 @@ class PullMailbox:
         after = outstanding.after_seq
         while True:
             try:
+                self._mailbox.check_generation(outstanding)
                 page = await self._mailbox.page(actor, outstanding.conversation, after_seq=after, limit=pulled.room)
             except ResyncRequired:
                 if not pulled.entries:

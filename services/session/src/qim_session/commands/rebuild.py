@@ -4,13 +4,14 @@ The projection may be lost: lists, checkpoints and epoch marks. Whoever finds a 
 is rebuilt on their next call of any kind, never all of them at once. The order of the steps misses nothing: the epoch
 is read first, so that one that rises meanwhile makes the mark old again; what waits to be registered is registered
 before the set is read; and what is projected meanwhile goes to the list itself, where an older time changes nothing.
+Cursors and flags, which the store may have lost too, come back before the mark, so that no call meets their absence.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Protocol
 
@@ -43,6 +44,7 @@ class Rebuild:
     Args:
         pending: by session instance, in their configured order.
         topology: of the session instances.
+        restore_marks: brings cursors and flags back that the store may have lost; None: nothing has them.
     """
 
     def __init__(
@@ -53,7 +55,10 @@ class Rebuild:
         pending: Sequence[PendingRegistrations],
         topology: Topology,
         metrics: SessionMetrics,
+        *,
+        restore_marks: Callable[[TenantId, UserId], Awaitable[None]] | None = None,
     ) -> None:
+        self._restore_marks = restore_marks
         self._lists = lists
         self._sets = sets
         self._conversations = conversations
@@ -96,6 +101,8 @@ class Rebuild:
         for start in range(0, len(conversations), STATES_PER_CALL):
             part = conversations[start : start + STATES_PER_CALL]
             await self._restore(tenant, user, part)
+        if self._restore_marks is not None:
+            await self._restore_marks(tenant, user)
         await self._lists.mark(tenant, user, epoch)
         self._metrics.users_rebuilt.inc()
 

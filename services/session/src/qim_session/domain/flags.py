@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-_PACKED: Final = struct.Struct(">BIQ")
+_PACKED: Final = struct.Struct(">BIQI")
 _HIDDEN: Final = 1
 _MUTED: Final = 2
 
@@ -23,22 +23,34 @@ class Flags:
     Attributes:
         hidden: the person has hidden it, at `hidden_seq`.
         generation, hidden_seq: the newest seq that had been delivered then, 0 for none; both 0 where it is not hidden.
+        changes: how often they were set, which orders what is written behind.
     """
 
     hidden: bool = False
     muted: bool = False
     generation: int = 0
     hidden_seq: int = 0
+    changes: int = 0
 
     def pack(self) -> bytes:
-        """13 bytes: flags u8 (1 hidden, 2 muted), generation u32, seq u64, big-endian."""
-        return _PACKED.pack(_HIDDEN * self.hidden | _MUTED * self.muted, self.generation, self.hidden_seq)
+        """17 bytes: flags u8 (1 hidden, 2 muted), generation u32, seq u64, changes u32, big-endian."""
+        return _PACKED.pack(self.bits, self.generation, self.hidden_seq, self.changes)
+
+    @property
+    def bits(self) -> int:
+        """1 hidden, 2 muted."""
+        return _HIDDEN * self.hidden | _MUTED * self.muted
 
     @classmethod
     def unpack(cls, data: bytes) -> Flags:
         """Read what `pack` or set_flags.lua wrote. Raises struct.error for another length."""
-        flags, generation, hidden_seq = _PACKED.unpack(data)
-        return cls(bool(flags & _HIDDEN), bool(flags & _MUTED), generation, hidden_seq)
+        bits, generation, hidden_seq, changes = _PACKED.unpack(data)
+        return cls.of(bits, generation, hidden_seq, changes)
+
+    @classmethod
+    def of(cls, bits: int, generation: int, hidden_seq: int, changes: int) -> Flags:
+        """The flags whose `bits` these are."""
+        return cls(bool(bits & _HIDDEN), bool(bits & _MUTED), generation, hidden_seq, changes)
 
 
 NO_FLAGS: Final = Flags()

@@ -79,6 +79,12 @@ class MembersCache:
             dropped, _ = self._entries.popitem(last=False)
             self._people -= self._weights.pop(dropped)
 
+    def clear(self) -> None:
+        """Forget everything: what a version was may be another thing from now on."""
+        self._entries.clear()
+        self._weights.clear()
+        self._people = 0
+
     @property
     def people(self) -> int:
         """How many people all entries hold together."""

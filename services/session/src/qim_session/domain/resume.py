@@ -2,7 +2,8 @@
 
 A token is a moment in commit time. Everything delivered to the device before it was sent and acknowledged, so that
 only conversations with later activity have to be looked at again; what is acknowledged in them the device's cursors
-say. A token that is too old repeats nothing and only costs more looks.
+say. A token that is too old repeats nothing and only costs more looks. Logs that a recovery has begun anew have other
+moments, so that a token of the former ones looks at everything.
 """
 
 from __future__ import annotations
@@ -18,28 +19,29 @@ CONVERSATIONS_MAX: Final = 1_000
 """Conversations with something unacknowledged that an attachment keeps apart. With more of them its tokens stand still
 until the next attach: they stay right, and repeat more."""
 
-_PACKED: Final = struct.Struct(">B16sQ")
-_VERSION: Final = 1
+_PACKED: Final = struct.Struct(">B16sQQ")
+_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """The content of a resume token: of which device, and from when (ms)."""
+    """The content of a resume token: of which device, from when (ms), and of which logs (u64)."""
 
     device: DeviceId
     time_ms: int
+    logs: int
 
     def pack(self) -> bytes:
-        """25 bytes: version u8, device, time u64, big-endian."""
-        return _PACKED.pack(_VERSION, self.device, self.time_ms)
+        """33 bytes: version u8, device, time u64, logs u64, big-endian."""
+        return _PACKED.pack(_VERSION, self.device, self.time_ms, self.logs)
 
     @classmethod
     def unpack(cls, data: bytes) -> ResumePoint:
         """Read what `pack` wrote. Raises struct.error for another length, ValueError for another version."""
-        version, device, time_ms = _PACKED.unpack(data)
+        version, device, time_ms, logs = _PACKED.unpack(data)
         if version != _VERSION:
             raise ValueError(f"resume token version {version} is not known")
-        return cls(DeviceId(device), time_ms)
+        return cls(DeviceId(device), time_ms, logs)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, NewType, Protocol
 
 from qim_common.enums import MemberState
 from qim_common.ids import ConversationId, TenantId, UserId
+from qim_session.domain.cursors import Raised
 from qim_session.domain.membership import MembershipChange
 
 NONE_HIDDEN: Final[Mapping[ConversationId, int]] = MappingProxyType({})
@@ -34,7 +35,7 @@ class ConversationState(NamedTuple):
     included; `last_activity_ms`: its commit time. `upper_seq`: how far a read cursor may go. `readable`: the person may
     read some of it, or might if there were anything; false after a revoked leave. `big`: it is above
     `projection_fanout_max_members`. `hidden`: the person hid it, and no ordinary message came since. `joined_at`: the
-    newest stay's.
+    newest stay's. `raised`: the generations that began with a loss, usually none.
     """
 
     conversation: ConversationId
@@ -50,6 +51,7 @@ class ConversationState(NamedTuple):
     readable: bool = False
     big: bool = False
     hidden: bool = False
+    raised: tuple[Raised, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

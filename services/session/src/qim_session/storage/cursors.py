@@ -15,9 +15,9 @@ from qim_session.domain.flags import Flags
 
 
 class Marks(NamedTuple):
-    """What a person has set on one conversation, by reading it and by its flags."""
+    """What a person has set on one conversation, by reading it (`NOTHING`: not yet) and by its flags."""
 
-    read_seq: int
+    read: Cursor
     flags: Flags
 
 
@@ -30,10 +30,10 @@ class Cursors(Protocol):
         """Read cursors and flags of all `conversations`, in their order."""
         ...
 
-    async def read_seqs(
+    async def read(
         self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]
-    ) -> dict[ConversationId, int]:
-        """The read cursors of all `conversations`, in their order; 0 where nothing was read."""
+    ) -> dict[ConversationId, Cursor]:
+        """The read cursors of all `conversations`, in their order; `NOTHING` where nothing was read."""
         ...
 
     async def advance_read(self, actor: Actor, conversation: ConversationId, cursor: Cursor) -> bool:

@@ -16,10 +16,20 @@ from qim_session.domain.position import LogBounds
 
 @dataclass(frozen=True, slots=True)
 class DispatchRead:
-    """The entries found by partition, and the instance's time (ms) before the read: what was not there is not older."""
+    """What a read found.
+
+    Attributes:
+        entries: by partition; partitions without any are left out.
+        time_ms: the instance's time before the read: what was not there is not older.
+        log_id: the identity of the logs that were read; empty: the instance has lost it.
+        behind: partitions that hold more, which is not delivered before the archive has it: `time_ms` says nothing
+            about them.
+    """
 
     entries: dict[int, list[DispatchEntry]]
     time_ms: int
+    log_id: str
+    behind: frozenset[int] = frozenset()
 
 
 class DispatchLog(Protocol):
@@ -35,5 +45,8 @@ class DispatchLog(Protocol):
         ...
 
     async def read(self, after: Mapping[int, Position], *, count: int, block_ms: int) -> DispatchRead:
-        """The entries after a position, up to `count` a partition; waits up to `block_ms` while there are none."""
+        """The entries after a position, up to `count` a partition; waits up to `block_ms` while there are none.
+
+        With QIM_ACK_LEVEL=archived only those that the archive holds (storage.md, "Backends").
+        """
         ...

@@ -78,7 +78,7 @@ class DeliveredPages:
             more=False,
             generation=facts.generation,
             waiting=await self._waiting(conversation, person, facts, after),
-            newest=newest_delivered(person, facts.newest_broadcast),
+            newest=newest_delivered(person, facts.line, facts.newest_broadcast),
         )
         visible = visible_range(person, facts.line)
         outline = await self._outline(conversation, person, facts, visible, PageOutline(room=limit, upto=after))

@@ -7,12 +7,8 @@ judges membership.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
-
-from blake3 import blake3
 
 from qim_common.errors import InvalidArgument, MessageTooLarge
-from qim_common.idempotency import IdempotencyKey, RequestClass, entry_field
 from qim_common.identity import Actor
 from qim_common.ids import (
     CUSTOM_TYPE_RESERVED,
@@ -22,14 +18,11 @@ from qim_common.ids import (
     parse_conversation,
     parse_id,
     parse_user,
-    uuid7_millis,
 )
 from qim_common.records import CUSTOM_TYPE_MAX_BYTES, RecordType, pack_tail
+from qim_writer.domain.send_identity import send_key
 from qim_writer.domain.stays import VERSION_MAX
 from qim_writer.storage import Conversation, Send, SendSink
-
-_DIGEST_OFFSET: Final = 1 + 3 * 16
-"""Where the content of a record's tail begins: after type, sender, device and message id, which the key holds."""
 
 
 def prepare_send(
@@ -76,11 +69,7 @@ def prepare_send(
     if expected_version > VERSION_MAX:
         raise InvalidArgument("expected_membership_version", "is no version of any group")
     tail = pack_tail(RecordType.ORDINARY, actor.user, actor.device, message_id, kind, body)
-    key = IdempotencyKey(
-        entry_field(actor.tenant, RequestClass.SEND, actor.user, conversation.id, message_id),
-        blake3(tail[_DIGEST_OFFSET:]).digest(8),
-        uuid7_millis(message_id),
-    )
+    key = send_key(actor.tenant, actor.user, conversation.id, message_id, tail)
     return Send(conversation, actor.user, key, tail, expected_version, people, sink, index)
 
 

@@ -211,7 +211,7 @@ class _View:
         self.facts = facts
         self.person = person
         self._visible = visible_range(person, line)
-        self.newest = newest_delivered(person, facts.newest_broadcast)
+        self.newest = newest_delivered(person, line, facts.newest_broadcast)
         self._preview = self._visible.head if with_preview else 0
         self.records = {} if at_head is None else {at_head.seq: at_head}
         self.missing = [seq for seq in {self.newest, self._preview} if seq and seq not in self.records]

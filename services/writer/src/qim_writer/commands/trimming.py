@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from qim_common.errors import QimError
-from qim_writer.storage import Conversation, GroupStateStore
+from qim_writer.commands.archive_removal import ArchiveRemoval
+from qim_writer.storage import AgeCut, Conversation, GroupStateStore
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +30,11 @@ JUMP_SECONDS: Final = 3_600.0
 _STEP_SECONDS: Final = 0.002
 """Between two removals of 1,000 records, which others have the instance for."""
 
+_SOON_SECONDS: Final = 5.0
+_SOON_MOST: Final = 1_000
+"""Conversations whose removal waits for the archiver are looked at again after so long; more of them with the next
+round of the retention."""
+
 
 def since_boot() -> float:
     """Seconds by a clock that nobody sets; a machine that sleeps ages by it, where the system has such a clock."""
@@ -34,20 +42,58 @@ def since_boot() -> float:
     return time.clock_gettime(clock)
 
 
-class Trimmer:
-    """Removes records of conversations whose floor has moved, one after another, in small steps."""
+class _Line:
+    """Conversations that wait for the same thing, each once."""
 
-    def __init__(self, states: GroupStateStore, buckets: int) -> None:
-        self._states = states
-        self._buckets = buckets
+    def __init__(self) -> None:
         self._due: asyncio.Queue[Conversation] = asyncio.Queue()
         self._waiting: set[Conversation] = set()
 
-    def floor_moved(self, conversation: Conversation) -> None:
-        """A floor has moved; its records go soon."""
+    def add(self, conversation: Conversation) -> None:
+        """It waits, unless it does already."""
         if conversation not in self._waiting:
             self._waiting.add(conversation)
             self._due.put_nowait(conversation)
+
+    async def work(self, remove: Callable[[Conversation], Awaitable[None]]) -> None:
+        """Works until cancelled."""
+        while True:
+            conversation = await self._due.get()
+            self._waiting.discard(conversation)
+            try:
+                await remove(conversation)
+            except QimError as error:
+                _log.warning("records below a floor stay until they are found again: %s", error)
+            except Exception:  # noqa: BLE001  whatever it is, the records below other floors go
+                _log.exception("records below a floor cannot be removed")
+
+
+class Trimmer:
+    """Removes records of conversations whose floor has moved, one after another, in small steps.
+
+    `archive`: what is removed from it too; None where there is none. It has a line of its own, so that an archive that
+    does not answer holds nothing up in Redis. What waits for the archiver is tried again after `soon_seconds`.
+    """
+
+    def __init__(
+        self,
+        states: GroupStateStore,
+        buckets: int,
+        archive: ArchiveRemoval | None = None,
+        *,
+        soon_seconds: float = _SOON_SECONDS,
+    ) -> None:
+        self._states = states
+        self._soon_seconds = soon_seconds
+        self._buckets = buckets
+        self._archive = archive
+        self._in_redis = _Line()
+        self._in_archive = _Line()
+        self._soon: set[Conversation] = set()
+
+    def floor_moved(self, conversation: Conversation) -> None:
+        """A floor has moved; its records go soon."""
+        self._in_redis.add(conversation)
 
     async def find_left(self) -> None:
         """Takes up every removal that somebody has begun, or should have. Buckets that cannot be read wait."""
@@ -62,18 +108,39 @@ class Trimmer:
 
     async def run(self) -> None:
         """Works until cancelled."""
+        archive = self._archive
+        async with asyncio.TaskGroup() as together:
+            together.create_task(self._in_redis.work(self._clear_redis))
+            if archive is not None:
+                together.create_task(self._in_archive.work(partial(self._clear_archive, archive)))
+                together.create_task(self._look_again())
+
+    async def remove(self, conversation: Conversation) -> None:
+        """As much of one conversation's removal as may be done now; `find_left` finds what is left.
+
+        Raises BackendUnavailable."""
+        await self._clear_redis(conversation)
+        if self._archive is not None:
+            await self._archive.remove(conversation)
+
+    async def _clear_redis(self, conversation: Conversation) -> None:
+        more = True
+        while more:
+            more = await self._states.trim(conversation)
+            await asyncio.sleep(_STEP_SECONDS)
+        if self._archive is not None:
+            self._in_archive.add(conversation)
+
+    async def _clear_archive(self, archive: ArchiveRemoval, conversation: Conversation) -> None:
+        if await archive.remove(conversation) and len(self._soon) < _SOON_MOST:
+            self._soon.add(conversation)
+
+    async def _look_again(self) -> None:
         while True:
-            conversation = await self._due.get()
-            self._waiting.discard(conversation)
-            try:
-                more = True
-                while more:
-                    more = await self._states.trim(conversation)
-                    await asyncio.sleep(_STEP_SECONDS)
-            except QimError as error:
-                _log.warning("records below a floor stay until they are found again: %s", error)
-            except Exception:  # noqa: BLE001  whatever it is, the records below other floors go
-                _log.exception("records below a floor cannot be removed")
+            await asyncio.sleep(self._soon_seconds)
+            waiting, self._soon = self._soon, set()
+            for conversation in waiting:
+                self.floor_moved(conversation)
 
 
 class Retention:
@@ -116,30 +183,41 @@ class Retention:
         """Looks at every group that has a retention; how many floors moved.
 
         A bucket whose instance does not answer waits for the next round."""
-        jumped = self._clock() - self._elapsed() - self._ahead
-        if jumped > JUMP_SECONDS:
+        jumped = self.clock_ahead()
+        if jumped:
             _log.error("the clock was set forward by %.0f s: no floor moves by age until it is back", jumped)
             return 0
         moved = 0
         for bucket in range(self._buckets):
             try:
                 for group in await self._states.retained_groups(bucket):
-                    moved += await self._keep(group)
+                    cut = await self.cut(group)
+                    moved += cut is not None and cut.seq > cut.floor and await self.move(group, cut)
             except QimError as error:
                 _log.warning("retention leaves out bucket %d: %s", bucket, error)
         return moved
 
-    async def _keep(self, group: Conversation) -> bool:
-        """Moves the floor of one group; whether it has moved."""
+    def clock_ahead(self) -> float:
+        """By how many seconds the clock was set forward, where that is so much that no floor moves; else 0."""
+        jumped = self._clock() - self._elapsed() - self._ahead
+        return jumped if jumped > JUMP_SECONDS else 0.0
+
+    async def cut(self, group: Conversation) -> AgeCut | None:
+        """Where the floor of one group belongs now, with the policy that says so; None without a retention.
+
+        Raises BackendUnavailable."""
         now = await self._states.age_cut(group, 0)
         if now is None or not now.policy.settings.retention_days:
-            return False
+            return None
         before_ms = int(self._clock() * 1000) - now.policy.settings.retention_days * MS_PER_DAY
         cut = await self._states.age_cut(group, before_ms)
-        if cut is None or cut.seq <= cut.floor:
+        return None if cut is None else replace(cut, policy=now.policy)
+
+    async def move(self, group: Conversation, cut: AgeCut) -> bool:
+        """Move the floor there; False where the group's settings have just changed: the next round sees them.
+
+        Raises BackendUnavailable."""
+        if await self._states.raise_floor(group, cut.seq, cut.policy, RETENTION, None) is None:
             return False
-        raised = await self._states.raise_floor(group, cut.seq, now.policy, RETENTION, None)
-        if raised is None:
-            return False  # its settings have just changed; the next round sees them
         self._trimmer.floor_moved(group)
         return True

@@ -8,7 +8,8 @@ meets changes and messages in one order. Big-endian:
     | count u32 | audience u8 | flags u8 | history_from u48 | floor u48 | clear u48 | actor 16 | policy 37
     | request field 16 | request digest 8 | length u8 | people u16 | length u16 | maker | people 16 each | answer
 
-The commit time is the milliseconds of the entry's id.
+The commit time is the milliseconds of the entry's id. The answers to a creation and to a membership change end with it;
+the script, which packs the row before the entry has its id, leaves a zero there, and reading puts the time in.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from qim_common.records import Audience, StateChange
 GROUP_ROWS_FIELD: Final = b"g"
 _ROW: Final = struct.Struct(">BBQ16sI6s6s6sIBB6s6s6s16s37s16s8sBHH")
 _ID: Final = 16
+_TIME_BYTES: Final = 6
 
 
 class RowKind(IntEnum):
@@ -106,7 +108,10 @@ def unpack_group_rows(data: bytes, time_ms: int) -> Iterator[GroupRow]:
         at += maker_length
         people = tuple(UserId(data[at + n * _ID : at + (n + 1) * _ID]) for n in range(people_count))
         at += people_count * _ID
+        answer = data[at:end]
         row_kind = RowKind(kind)
+        if answer and (row_kind is RowKind.MEMBERSHIP or operation == StateChange.CREATED):
+            answer = answer[:-_TIME_BYTES] + time_ms.to_bytes(_TIME_BYTES, "big")
         yield GroupRow(
             kind=row_kind,
             operation=MembershipOp(operation) if row_kind is RowKind.MEMBERSHIP else StateChange(operation),
@@ -128,7 +133,7 @@ def unpack_group_rows(data: bytes, time_ms: int) -> Iterator[GroupRow]:
             request_digest=digest if any(field) else b"",
             maker=maker,
             people=people,
-            answer=data[at:end],
+            answer=answer,
             time_ms=time_ms,
         )
         at = end

@@ -26,11 +26,21 @@ def seq_bucket(seq: int) -> int:
     return (seq - 1) // SEQS_PER_BUCKET
 
 
+def whole_buckets(upto: int) -> int:
+    """How many buckets, the first ones, hold nothing above the seq `upto`."""
+    return upto // SEQS_PER_BUCKET
+
+
+def last_seq(bucket: int) -> int:
+    """The last seq of a bucket."""
+    return (bucket + 1) * SEQS_PER_BUCKET
+
+
 def spans(first: int, last: int) -> Iterator[BucketSpan]:
     """The range cut at the borders of buckets, ascending; nothing for an empty range."""
     while first <= last:
         bucket = seq_bucket(first)
-        end = min(last, (bucket + 1) * SEQS_PER_BUCKET)
+        end = min(last, last_seq(bucket))
         yield BucketSpan(bucket, first, end)
         first = end + 1
 

@@ -12,7 +12,10 @@ from qim_writer.domain.stays import Person, Stay
 
 
 class Line(NamedTuple):
-    """What the conversation itself adds: its head and the group's floor (at or below it nobody reads)."""
+    """What the conversation itself adds: its head and the group's floor (at or below it nobody reads).
+
+    The head is the archived one at the ack level `archived`: a stay may then begin or end above it.
+    """
 
     head: int
     floor: int = 0
@@ -73,8 +76,11 @@ def may_read(person: Person) -> bool:
 
 def upper_bound(person: Person, line: Line) -> int:
     """How far a person's line goes: the head, or the last seq before the leave."""
-    newest = person.newest
-    return newest.left_at - 1 if newest.left_at else line.head
+    return _upper(person.newest, line)
+
+
+def _upper(stay: Stay, line: Line) -> int:
+    return min(stay.left_at - 1, line.head) if stay.left_at else line.head
 
 
 def visible_range(person: Person, line: Line) -> Visible:
@@ -87,7 +93,7 @@ def visible_range(person: Person, line: Line) -> Visible:
             continue
         lowest = stay.history_from if lowest is None else min(lowest, stay.history_from)
         first = max(stay.history_from, cut) + 1
-        last = stay.left_at - 1 if stay.left_at else line.head
+        last = _upper(stay, line)
         if first > last:
             continue
         if ranges and first <= ranges[-1][1] + 1:
@@ -131,20 +137,22 @@ def delivered_spans(person: Person, line: Line) -> Iterator[tuple[int, int]]:
     (design.md invariants 4, 5 and 12).
     """
     for stay in person.stays:
-        last = stay.left_at or line.head
+        last = min(stay.left_at or line.head, line.head)
         if stay.joined_at < last:
             yield stay.joined_at + 1, last
 
 
-def newest_delivered(person: Person, newest_broadcast: int) -> int:
+def newest_delivered(person: Person, line: Line, newest_broadcast: int) -> int:
     """The newest seq delivered to a person, 0 for none: the leaver's own event, else the newest BROADCAST or ordinary
-    seq of the stay, else the own join. `newest_broadcast` is the conversation's newest such seq."""
-    newest = person.newest
-    if newest.left_at:
-        return newest.left_at
-    if newest_broadcast > newest.joined_at:
-        return newest_broadcast
-    return newest.joined_at + 1 if newest.began_version > 1 else 0
+    seq of the stay, else the own join. `newest_broadcast` is the newest such seq up to the head."""
+    for stay in reversed(person.stays):
+        if stay.left_at and stay.left_at <= line.head:
+            return stay.left_at
+        if newest_broadcast > stay.joined_at:
+            return newest_broadcast
+        if stay.began_version > 1 and stay.joined_at < line.head:
+            return stay.joined_at + 1
+    return 0
 
 
 def ordinary_spans(person: Person, line: Line, after: int) -> list[tuple[int, int]]:
@@ -155,7 +163,7 @@ def ordinary_spans(person: Person, line: Line, after: int) -> list[tuple[int, in
     """
     spans = []
     for stay in person.stays:
-        last = (stay.left_at or line.head + 1) - 1
+        last = _upper(stay, line)
         first = max(stay.joined_at + (2 if stay.began_version > 1 else 1), after + 1)
         if first <= last:
             spans.append((first, last))

@@ -15,6 +15,7 @@ from qim_common.ids import ZERO_ID, UserId
 from qim_common.records import Record, StateChange
 from qim_common.settings_wire import settings_to_wire
 from qim_writer.commands.members import MemberRow
+from qim_writer.commands.retention_run import RetentionPage
 from qim_writer.domain.explain import Explanation
 from qim_writer.domain.members import Change
 from qim_writer.domain.policy import NOBODY, GroupSettings, Policy
@@ -186,6 +187,26 @@ def group_after(group: Conversation, after: GroupSnapshot) -> group_control_pb2.
         group_floor_seq=after.floor,
         frozen=after.policy.frozen,
         created_at_ms=after.created_ms,
+    )
+
+
+def retention_page_of(page: RetentionPage) -> group_control_pb2.ControlRunRetentionResponse:
+    """What a run of retention did, or would do."""
+    return group_control_pb2.ControlRunRetentionResponse(
+        groups=[
+            types_pb2.GroupRetention(
+                group_id=one.group.id,
+                retention_days=one.retention_days,
+                group_floor_seq=one.floor,
+                new_group_floor_seq=one.new_floor,
+                message_count=one.messages,
+                archive_partitions=one.archive_buckets,
+            )
+            for one in page.groups
+        ],
+        next_page_token=page.next_token,
+        unavailable_buckets=page.unavailable,
+        clock_ahead_seconds=int(page.clock_ahead),
     )
 
 

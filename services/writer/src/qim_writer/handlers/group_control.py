@@ -13,6 +13,7 @@ from qim_writer.commands.explain import Explain
 from qim_writer.commands.group_state import GroupState
 from qim_writer.commands.groups import get_group
 from qim_writer.commands.members import Members
+from qim_writer.commands.retention_run import RetentionRuns
 from qim_writer.domain.policy import Limits
 from qim_writer.handlers import convert
 from qim_writer.storage import MembershipStore
@@ -30,6 +31,7 @@ class GroupControlHandler(group_control_pb2_grpc.GroupControlServicer):
         members: Members,
         groups: GroupState,
         questions: Explain,
+        retention: RetentionRuns,
         limits: Limits,
         tasks: TaskKeeper,
     ) -> None:
@@ -37,6 +39,7 @@ class GroupControlHandler(group_control_pb2_grpc.GroupControlServicer):
         self._members = members
         self._groups = groups
         self._questions = questions
+        self._retention = retention
         self._limits = limits
         self._tasks = tasks
 
@@ -90,6 +93,13 @@ class GroupControlHandler(group_control_pb2_grpc.GroupControlServicer):
         """See the proto."""
         work = self._groups.freeze(require_principal(), request.request_id, request.group_id, frozen=request.frozen)
         return convert.group_after(*await self._tasks.shield(work))
+
+    async def RunRetention(  # noqa: N802
+        self, request: group_control_pb2.ControlRunRetentionRequest, context: Context
+    ) -> group_control_pb2.ControlRunRetentionResponse:
+        """See the proto."""
+        work = self._retention.page(require_principal(), request.page_token, dry_run=request.dry_run)
+        return convert.retention_page_of(await self._tasks.shield(work))
 
     async def ExplainVisibility(  # noqa: N802
         self, request: group_control_pb2.ControlExplainVisibilityRequest, context: Context

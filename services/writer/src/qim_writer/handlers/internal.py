@@ -85,6 +85,7 @@ def _state(state: ConversationState) -> dict[str, Any]:
         "readable": state.readable,
         "big": facts.big,
         "hidden": state.hidden,
+        "raised": [{"generation": generation, "base_seq": base} for generation, base in facts.raised],
     }
 
 

@@ -19,9 +19,11 @@
 -- @include clock
 -- @include idempotency
 -- @include dispatch
+-- @include group_rows
 local OK, CHANGED, REUSED, TOO_OLD, NEED_SEGMENT = 0, 3, 4, 5, 6
 local JOIN, REMOVE = 1, 3
 local SEGMENT = 65536
+local ANSWER = '>I6I6I4I2I6'
 local pack, unpack_at = struct.pack, struct.unpack
 local sub, byte, char = string.sub, string.byte, string.char
 local call = redis.call
@@ -31,7 +33,7 @@ local meta, dispatch, memlog = KEYS[12], KEYS[13], KEYS[14]
 local scope, op, people, entries = ARGV[4], tonumber(ARGV[8]), ARGV[9], ARGV[19]
 local now = server_ms()
 
-local current, older, low = idem_open(meta, KEYS, 15, now)
+local current, older, low, stamps = idem_open(meta, KEYS, 15, now)
 local entry = idem_find(current, older, ARGV[1])
 if entry then
   if string.sub(entry, 1, 8) ~= ARGV[2] then return { REUSED, '' } end
@@ -40,14 +42,14 @@ end
 if idem_too_old(tonumber(ARGV[3]), low, now) then return { TOO_OLD, '' } end
 
 local m = call('HMGET', grpmeta, 'version', 'revision', 'generation', 'policy', 'count', 'nord', 'cseq', 'prevb', 'ts',
-  'chgat', 'big')
+  'chgat', 'big', 'floor')
 local version, revision, generation = tonumber(m[1]), tonumber(m[2]), tonumber(m[3])
 local ordinals = tonumber(m[6])
 if version ~= tonumber(ARGV[5]) or m[4] ~= ARGV[6] then return { CHANGED, '' } end
 
 local changed = #people / 16
 if changed == 0 then
-  local answer = pack('>I6I6I4I2I6', version, 0, tonumber(m[5]), 0, now)
+  local answer = pack(ANSWER, version, 0, tonumber(m[5]), 0, now)
   call('HSET', current, ARGV[1], ARGV[2] .. answer)
   return { OK, answer }
 end
@@ -66,12 +68,14 @@ local users = {}
 for i = 1, changed do users[i] = sub(people, i * 16 - 15, i * 16) end
 local present = call('HMGET', grpcur, unpack(users))
 local stays, members, past, returning = {}, {}, {}, {}
+local history_from, row_flags = 0, 0
 -- The layout of a newest stay: version u8, flags u8, ordinal u24, joined, history from, left, began, ended, own clear;
 -- an older stay is its flags and the five fields after the ordinal.
 if op == JOIN then
-  local history_from, back = 0, tonumber(ARGV[16])
+  local back = tonumber(ARGV[16])
   if back >= 0 then history_from = math.max(head - back, 0) end
   local flags = 1 + tonumber(ARGV[17]) * 2
+  row_flags = tonumber(ARGV[17]) * ROW_KEEPS_EARLIER
   local stay = pack('>I6I6I6I6I6', head, history_from, 0, made, 0)
   for i = 1, changed do
     local before = present[i]
@@ -89,7 +93,7 @@ if op == JOIN then
   end
 else
   local ended = -1
-  if tonumber(ARGV[16]) == 1 then ended = ended + 4 end
+  if tonumber(ARGV[16]) == 1 then ended, row_flags = ended + 4, ROW_REVOKED end
   if op == REMOVE then ended = ended + 8 end
   local left, version_bytes = pack('>I6', seq), pack('>I6', made)
   for i = 1, changed do
@@ -123,7 +127,14 @@ local audience, tail = tonumber(ARGV[12]), ARGV[11]
 local flags = big_flags(tonumber(m[11]), tonumber(ARGV[14]))
 local block = dispatch_block(BLOCK_MESSAGES, scope, flags, generation, made, revision + 1, prev, seq, 1)
   .. dispatch_event(audience, tail)
-local time, passed = dispatch_append(dispatch, meta, block, now, tonumber(ARGV[18]))
+local rows, count = '', tonumber(ARGV[13])
+if stamps[8] then
+  rows = group_row({ kind = ROW_MEMBERSHIP, operation = op, scope = scope, generation = generation, revision = revision + 1,
+    version = made, head = seq, count = count, audience = audience, flags = row_flags + tonumber(ARGV[14]) * ROW_BIG,
+    history_from = history_from, floor = tonumber(m[12]), actor = ARGV[10], policy = ARGV[7], people = people },
+    ARGV[1], ARGV[2], pack(ANSWER, made, seq, count, changed, 0))
+end
+local time, passed = dispatch_append(dispatch, meta, stamps, block, rows, 1, now, tonumber(ARGV[18]))
 call('HSET', msgrec, seq, pack('>BBI6I6I6I4', 1, audience, made, time, prev, generation) .. tail)
 call('ZADD', msgctl, seq, pack('>I6I6BI6', seq, made, audience, time))
 if ahead == 0 then
@@ -160,6 +171,6 @@ end
 call('HSET', grpmeta, 'version', made, 'revision', revision + 1, 'policy', ARGV[7], 'count', ARGV[13], 'nord', ordinals,
   'big', ARGV[14])
 if audience == 2 then call('HSET', grpmeta, 'cseq', seq, 'prevb', prev) end
-local answer = pack('>I6I6I4I2I6', made, seq, tonumber(ARGV[13]), changed, time)
+local answer = pack(ANSWER, made, seq, count, changed, time)
 call('HSET', current, ARGV[1], ARGV[2] .. answer)
 return { OK, answer }

@@ -12,13 +12,14 @@
 -- @include idempotency
 -- @include dispatch
 -- @include group_state
+-- @include group_rows
 local OK, DENIED, CHANGED, REUSED, TOO_OLD, NOT_MEMBER = 0, 1, 3, 4, 5, 8
 local call = redis.call
 local grpmeta, grpcur, grplog, retained, dispatch = KEYS[1], KEYS[2], KEYS[3], KEYS[5], KEYS[7]
 local scope, policy = ARGV[4], ARGV[6]
 local now = server_ms()
 
-local current, older, low = idem_open(KEYS[6], KEYS, 8, now)
+local current, older, low, stamps = idem_open(KEYS[6], KEYS, 8, now)
 local entry = idem_find(current, older, ARGV[1])
 if entry then
   if string.sub(entry, 1, 8) ~= ARGV[2] then return { REUSED, '' } end
@@ -35,15 +36,23 @@ if ARGV[9] ~= '' then
 end
 local version, revision, generation = tonumber(m[1]), tonumber(m[2]), tonumber(m[3])
 local head = tonumber(call('GET', KEYS[4]) or 0)
-if policy ~= ARGV[5] then
-  revision = revision + 1
+local count, floor = tonumber(m[5]), tonumber(m[6])
+local changes = policy ~= ARGV[5]
+if changes then revision = revision + 1 end
+local answer = group_answer(revision, version, count, head, floor, generation, tonumber(m[8]), policy)
+if changes then
   local change = tonumber(ARGV[7])
   call('HSET', grpmeta, 'policy', policy, 'revision', revision)
-  local time = state_entry(dispatch, KEYS[6], scope, tonumber(m[7]), generation, version, revision, head, change, policy, now,
-    tonumber(ARGV[11]))
+  local rows = ''
+  if stamps[8] then
+    rows = group_row({ kind = ROW_STATE, operation = change, scope = scope, generation = generation, revision = revision,
+      version = version, head = head, count = count, flags = tonumber(m[7]) * ROW_BIG, floor = floor, policy = policy,
+      people = '', maker = ARGV[8] }, ARGV[1], ARGV[2], answer)
+  end
+  local time = state_entry(dispatch, KEYS[6], stamps, scope, tonumber(m[7]), generation, version, revision, head, change, policy,
+    rows, now, tonumber(ARGV[11]))
   log_change(grplog, revision, change, time, version, head, ARGV[8], policy)
   if ARGV[10] == '1' then call('SADD', retained, scope) else call('SREM', retained, scope) end
 end
-local answer = group_answer(revision, version, tonumber(m[5]), head, tonumber(m[6]), generation, tonumber(m[8]), policy)
 call('HSET', current, ARGV[1], ARGV[2] .. answer)
 return { OK, answer }

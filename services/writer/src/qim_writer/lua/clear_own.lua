@@ -10,6 +10,7 @@
 -- @include idempotency
 -- @include dispatch
 -- @include group_state
+-- @include group_rows
 local OK, DENIED, REUSED, TOO_OLD = 0, 1, 4, 5
 local OWN_CLEAR = 5
 local CUR = '>BBI3I6I6I6I6I6I6'
@@ -19,7 +20,7 @@ local grpmeta, grpcur, msgcseq, dispatch = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
 local scope, user = ARGV[4], ARGV[5]
 local now = server_ms()
 
-local current, older, low = idem_open(KEYS[4], KEYS, 6, now)
+local current, older, low, stamps = idem_open(KEYS[4], KEYS, 6, now)
 local entry = idem_find(current, older, ARGV[1])
 if entry then
   if string.sub(entry, 1, 8) ~= ARGV[2] then return { REUSED, '' } end
@@ -35,15 +36,21 @@ local head = tonumber(call('GET', msgcseq) or 0)
 if left == 0 then upper = head end
 local wanted = tonumber(ARGV[6])
 if wanted == 0 or wanted > upper then wanted = upper end
+local answer = pack('>I6', math.max(wanted, clear))
 if wanted > clear then
   clear = wanted
   call('HSET', grpcur, user, pack(CUR, format, flags, ordinal, joined, from, left, began, ended, clear))
-  local m = call('HMGET', grpmeta, 'version', 'revision', 'generation', 'big')
+  local m = call('HMGET', grpmeta, 'version', 'revision', 'generation', 'big', 'policy', 'count', 'floor')
   local revision = tonumber(m[2]) + 1
   call('HSET', grpmeta, 'revision', revision)
-  state_entry(dispatch, KEYS[4], scope, tonumber(m[4]), tonumber(m[3]), tonumber(m[1]), revision, head, OWN_CLEAR,
-    user .. pack('>I6', clear), now, tonumber(ARGV[7]))
+  local rows = ''
+  if stamps[8] then
+    rows = group_row({ kind = ROW_STATE, operation = OWN_CLEAR, scope = scope, generation = tonumber(m[3]), revision = revision,
+      version = tonumber(m[1]), head = head, count = tonumber(m[6]), flags = tonumber(m[4]) * ROW_BIG, floor = tonumber(m[7]),
+      clear = clear, policy = m[5], people = user }, ARGV[1], ARGV[2], answer)
+  end
+  state_entry(dispatch, KEYS[4], stamps, scope, tonumber(m[4]), tonumber(m[3]), tonumber(m[1]), revision, head, OWN_CLEAR,
+    user .. answer, rows, now, tonumber(ARGV[7]))
 end
-local answer = pack('>I6', clear)
 call('HSET', current, ARGV[1], ARGV[2] .. answer)
 return { OK, answer }

@@ -20,7 +20,9 @@
 -- @include clock
 -- @include idempotency
 -- @include dispatch
+-- @include group_rows
 local DENIED, FROZEN, CHANGED, REUSED, TOO_OLD, NEED_SEGMENT, QUIET = 1, 2, 3, 4, 5, 6, 9
+local CREATED = 1
 local SEGMENT = 65536
 local RUN_MAX = 256
 local NAMES_PEER = 32768
@@ -35,6 +37,7 @@ local keys, args = KEYS, ARGV
 local plan, retention = args[1], tonumber(args[2])
 local now = server_ms()
 local at, key, arg = 3, 1, 3
+local NO_POLICY = string.rep('\0', 37)
 local NOTHING, quiet = string.rep('\0', 22), char(QUIET)
 -- Of answer k the status stands at 2k - 1 and the 22 bytes after it at 2k.
 local out, out_n = {}, 0
@@ -56,11 +59,12 @@ local function create_direct(grpmeta, grpcur, grpmem, memlog, scope, people)
     call('HSET', grpcur, user, pack('>BBI3I6I6I6I6I6I6', 1, 1, i + 1, 0, 0, 0, 1, 0, 0))
     call('ZADD', grpmem, 0, sub(people, i * 18 + 17, i * 18 + 18) .. user)
   end
-  -- In the order of create_group.lua.
-  call('HSET', grpmeta, 'version', 1, 'revision', 1, 'generation', 0, 'policy', string.rep('\0', 37), 'cseq', 0,
-    'prevb', 0, 'big', 0, 'ts', 0, 'count', count, 'floor', 0, 'nord', count, 'chglow', 1, 'created', now)
-  call('XADD', memlog, '*', 'e', scope .. pack('>I2', count) .. concat(users))
-  return dispatch_block(BLOCK_STATE, scope, 0, 0, 1, 1, 0, 0, 1) .. pack('>BI4', 1, 0)
+  -- In the order of create_group.lua; the time of the creation is that of the entry, which comes last.
+  call('HSET', grpmeta, 'version', 1, 'revision', 1, 'generation', 0, 'policy', NO_POLICY, 'cseq', 0,
+    'prevb', 0, 'big', 0, 'ts', 0, 'count', count, 'floor', 0, 'nord', count, 'chglow', 1)
+  users = concat(users)
+  call('XADD', memlog, '*', 'e', scope .. pack('>I2', count) .. users)
+  return dispatch_block(BLOCK_STATE, scope, 0, 0, 1, 1, 0, 0, 1) .. pack('>BI4', CREATED, 0), users
 end
 
 local buckets = unpack_at('>I2', plan)
@@ -70,7 +74,7 @@ for _ = 1, buckets do
   local current, older, low, stamps = idem_open(meta, keys, idem, now)
   local runs = unpack_at('>I2', plan, at)
   at = at + 2
-  local payload_n, commits, commit_n = 0, {}, 0
+  local payload_n, commits, commit_n, recorded, rows = 0, {}, 0, 0, ''
   for _ = 1, runs do
     local direct, n, nsenders, segment
     direct, n, nsenders, segment = unpack_at('>BI2I2I4', plan, at)
@@ -100,7 +104,7 @@ for _ = 1, buckets do
       stays[s] = stay and byte(stay, 2) % 2 == 1 and sub(stay, 3, 5)
     end
     local accepted, count = {}, 0
-    local first_out, born = out_n, version
+    local first_out, born, created = out_n, version, false
 
     for i = 1, n do
       local sender, expected, id_ms = unpack_at('>I2I6I6', plan, at)
@@ -166,8 +170,14 @@ for _ = 1, buckets do
       else
         if not version then
           payload_n = payload_n + 1
-          payload[payload_n] = create_direct(grpmeta, grpcur, grpmem, memlog, scope, people)
-          version, m = 1, { '1', '1', '0', '', '0', '0', '0', '0' }
+          local users
+          payload[payload_n], users = create_direct(grpmeta, grpcur, grpmem, memlog, scope, people)
+          recorded = recorded + 1
+          if stamps[8] then
+            rows = rows .. group_row({ kind = ROW_STATE, operation = CREATED, scope = scope, generation = 0, revision = 1,
+              version = 1, head = 0, count = #users / 16, flags = 0, floor = 0, policy = NO_POLICY, people = users }, '', '', '')
+          end
+          version, created, m = 1, true, { '1', '1', '0', '', '0', '0', '0', '0' }
         end
         local room = (segment + 1) * SEGMENT - head
         if count <= room then
@@ -186,15 +196,15 @@ for _ = 1, buckets do
         for n = 1, count do
           payload_n = dispatch_message(payload, payload_n, args[tails + accepted[n] - 1])
         end
-        commit_n = commit_n + 1
+        commit_n, recorded = commit_n + 1, recorded + count
         commits[commit_n] = { accepted, head, prev, version, tonumber(m[3]), fields, digests, tails, msgrec,
-          first_out, msgts, grpmeta, tonumber(m[8]), count, m[7] == '1' and quiet or '\0' }
+          first_out, msgts, grpmeta, tonumber(m[8]), count, m[7] == '1' and quiet or '\0', created }
       end
     end
   end
 
   if commit_n > 0 then
-    local time = dispatch_append(dispatch, meta, concat(payload, '', 1, payload_n), now, retention, stamps)
+    local time = dispatch_append(dispatch, meta, stamps, concat(payload, '', 1, payload_n), rows, recorded, now, retention)
     local e = 0
     for k = 1, commit_n do
       local c = commits[k]
@@ -220,6 +230,7 @@ for _ = 1, buckets do
         prev_bytes = seq_bytes
       end
       call('HSET', c[9], unpack(records, 1, r))
+      if c[16] then call('HSET', c[12], 'created', time) end
       local last = head + count
       if floor(last / SAMPLE_SEQS) > floor(head / SAMPLE_SEQS) or time - c[13] >= SAMPLE_MS then
         call('ZADD', c[11], time, last)

@@ -7,9 +7,9 @@ local IDEM_MIN_ENTRIES = 10000
 local IDEM_GRACE_MS = 600000
 
 -- keys: array with the three keys at first, first + 1, first + 2. Returns the keys of the current and the older
--- generation (false: there is none), `low`, and the stamps of the dispatch log, which stand in the same hash.
+-- generation (false: there is none), `low`, and what stands of the dispatch log in the same hash (dispatch_append).
 local function idem_open(meta, keys, first, now)
-  local m = redis.call('HMGET', meta, 'g', 's', 'low', 'b', 'ds', 'db', 'dlow')
+  local m = redis.call('HMGET', meta, 'g', 's', 'low', 'b', 'ds', 'db', 'dlow', 'arch')
   local g, s, low, b = tonumber(m[1]), tonumber(m[2]), tonumber(m[3]), tonumber(m[4] or 0)
   if not g then
     redis.call('HSET', meta, 'g', 0, 's', now, 'low', 0)

@@ -26,6 +26,7 @@ class Attachment:
     Attributes:
         number: chosen by the gateway.
         since_ms: what was delivered earlier needs no look while catching up; None: all of it does.
+        logs: which dispatch logs `since_ms` is of, as `LiveTails.identity`.
         token: the newest that was issued, or the one that it began with; empty: none.
         catching: the task that catches up, while it runs.
         owes_token: something was delivered since `token`.
@@ -34,6 +35,7 @@ class Attachment:
     __slots__ = (
         "actor",
         "catching",
+        "logs",
         "number",
         "order",
         "owes_token",
@@ -43,12 +45,15 @@ class Attachment:
         "unacknowledged",
     )
 
-    def __init__(self, stream: LiveStream, number: int, actor: Actor, *, token: str, since_ms: int | None) -> None:
+    def __init__(
+        self, stream: LiveStream, number: int, actor: Actor, *, token: str, since_ms: int | None, logs: int
+    ) -> None:
         self.stream = stream
         self.number = number
         self.actor = actor
         self.token = token
         self.since_ms = since_ms
+        self.logs = logs
         self.order = DeliveryOrder()
         self.unacknowledged = Unacknowledged()
         self.catching: asyncio.Task[None] | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from qim_common.backoff import Backoff
@@ -79,8 +80,12 @@ class CatchUp:
         attachment.order.settle()
 
     async def _once(self, attachment: Attachment) -> None:
-        actor, stream, order, since = attachment.actor, attachment.stream, attachment.order, attachment.since_ms
+        actor, stream, order = attachment.actor, attachment.stream, attachment.order
         await self._tails.positioned()
+        if attachment.since_ms is not None and attachment.logs != self._tails.identity:
+            # Of logs that were begun anew since: what is there now may be older than what the device has seen.
+            attachment.since_ms = None
+        since = attachment.since_ms
         at_ms = await self._tails.now_ms()
         async with stream.slots:
             # Read before the list: what was committed earlier than this is in it.
@@ -131,14 +136,16 @@ class CatchUp:
         conversation, stream = outstanding.conversation, attachment.stream
         generation = outstanding.generation
         after = Cursor(generation, outstanding.after_seq)
-        for known in (
-            attachment.order.sent_upto(conversation),
-            attachment.unacknowledged.newest(conversation),
-        ):
-            if known is not None and known.generation == generation:
-                after = max(after, known)
+        queued = [attachment.order.sent_upto(conversation), attachment.unacknowledged.newest(conversation)]
+        known = [upto for upto in queued if upto is not None]
+        if current := [upto for upto in known if upto.generation == generation]:
+            # Who was sent something of this generation was told before to leave the older ones.
+            after, outstanding = max(after, *current), replace(outstanding, older=False)
+        elif any(upto.generation < generation for upto in known):
+            outstanding = replace(outstanding, older=True)
         while True:
             try:
+                self._mailbox.check_generation(outstanding)
                 async with self._questions:
                     page = await self._mailbox.page(
                         attachment.actor, conversation, after_seq=after.seq, limit=PAGE_ENTRIES

@@ -33,6 +33,10 @@ class Finding:
         self._members = members
         self._encoder = encoder
 
+    def forget(self) -> None:
+        """Forget who is in which conversation: after a recovery, versions may be given out again."""
+        self._members.clear()
+
     async def find(self, needs: Sequence[Need], found: Found) -> None:
         """Put all of it into `found` and into the memory of members.
 

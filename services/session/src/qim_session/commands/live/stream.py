@@ -95,11 +95,11 @@ class LiveStream:
             self._say_end(number, Overloaded(message="the stream has as many attachments as it may have"), token)
         else:
             try:
-                since_ms = self._parts.tokens.open(actor, token) if token else None
+                since_ms, logs = self._parts.tokens.open(actor, token) if token else (None, 0)
             except QimError as error:
                 self._say_end(number, error, "")
                 return
-            attachment = Attachment(self, number, actor, token=token, since_ms=since_ms)
+            attachment = Attachment(self, number, actor, token=token, since_ms=since_ms, logs=logs)
             self._attachments[number] = attachment
             self._parts.connected.add(attachment)
             self._parts.metrics.attachments.inc()
@@ -190,7 +190,7 @@ class LiveStream:
         """What the log brings had a gap from this moment (ms) on."""
         from_ms = attachment.unacknowledged.resume_ms(since_ms)
         if attachment.order.phase is Phase.LIVE:
-            attachment.since_ms = from_ms
+            attachment.since_ms, attachment.logs = from_ms, self._parts.tails.identity
         elif attachment.since_ms is not None:
             attachment.since_ms = min(attachment.since_ms, from_ms)
         attachment.order.fall_behind()
@@ -248,7 +248,7 @@ class LiveStream:
 
     def _token(self, attachment: Attachment) -> str:
         time_ms = attachment.unacknowledged.resume_ms(self._parts.tails.settled_ms)
-        return self._parts.tokens.issue(attachment.actor, time_ms)
+        return self._parts.tokens.issue(attachment.actor, time_ms, self._parts.tails.identity)
 
     def _catch_up(self, attachment: Attachment) -> None:
         before = attachment.catching

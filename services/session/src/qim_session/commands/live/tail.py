@@ -52,7 +52,8 @@ STALLED_SECONDS: Final = 10.0
 Far below the time for which the writer keeps them."""
 
 _EVERYTHING: Final = 0
-"""Since when everybody catches up where the projection could not take an entry either: all conversations are read."""
+"""Since when everybody catches up where the projection could not take an entry either, or the logs were begun anew:
+all conversations are read."""
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ class LiveTail:
         self._on_gap = on_gap
         self._on_progress = on_progress
         self._at: dict[int, Position] = {}
-        self._log_ids: dict[int, str] = {}
+        self._log_id = ""
         self._progress: dict[int, int] = dict.fromkeys(log.partitions, 0)
         self._waiting: dict[int, asyncio.Task[None]] = {}
         self._positioned = asyncio.Event()
@@ -105,6 +106,11 @@ class LiveTail:
         self._waited_at = 0.0
         self._lost_ms: int | None = None
         self.settled_ms = 0
+
+    @property
+    def log_id(self) -> str:
+        """The identity of the logs that are read; empty before somebody was connected."""
+        return self._log_id
 
     async def now_ms(self) -> int:
         """The instance's time. Raises BackendUnavailable."""
@@ -163,13 +169,13 @@ class LiveTail:
         block_ms = SOON_BLOCK_MS if soon else BLOCK_MS
         asked_at = _now()
         read = await self._dispatch.read(due, count=ENTRIES_PER_READ, block_ms=block_ms)
-        if await self._passed_over(due, read.time_ms):
+        if await self._renewed(read.log_id) or await self._passed_over(due, read.time_ms):
             return
         self._read_at.update(dict.fromkeys(due, asked_at))
-        for partition in due.keys() - read.entries.keys():
+        for partition in due.keys() - read.entries.keys() - read.behind:
             self._advance(partition, read.time_ms)
         for partition, entries in read.entries.items():
-            at_the_end = len(entries) < ENTRIES_PER_READ
+            at_the_end = len(entries) < ENTRIES_PER_READ and partition not in read.behind
             self._take(partition, entries, read.time_ms if at_the_end else 0)
         self._settle(read.time_ms)
         if read.entries and all(len(entries) < ENTRIES_PER_READ for entries in read.entries.values()):
@@ -181,9 +187,12 @@ class LiveTail:
         time_ms = await self._clock.time_ms()
         partitions = self._dispatch.partitions
         for partition, log in zip(partitions, await self._dispatch.bounds(partitions), strict=True):
-            self._at[partition] = log.last
-            self._log_ids[partition] = log.log_id
-            self._progress[partition] = time_ms
+            if self._log_id not in ("", log.log_id):
+                self._finding.forget()
+            self._log_id = log.log_id
+            self._at[partition] = log.delivered
+            # What the archive does not hold yet is caught up with from nowhere: it is still to come.
+            self._progress[partition] = time_ms if log.open_end is None else log.open_end.ms
             self._read_at[partition] = asked_at
         self._settle(time_ms)
         self._positioned.set()
@@ -200,7 +209,7 @@ class LiveTail:
         """
         now = _now()
         late = {
-            partition: Start(self._at[partition], self._log_ids[partition])
+            partition: Start(self._at[partition], self._log_id)
             for partition in due
             if now - self._read_at.get(partition, -math.inf) > STALLED_SECONDS
             or read_ms - self._progress[partition] > STALLED_SECONDS * 1000
@@ -209,12 +218,23 @@ class LiveTail:
         if not gone:
             return False
         _log.error("dispatch entries are gone that were not handed over", extra={"partitions": gone})
+        await self._begin_anew(self.settled_ms)
+        return True
+
+    async def _renewed(self, log_id: str) -> bool:
+        """Whether a recovery has begun the logs anew; then everybody catches up with everything."""
+        if log_id == self._log_id:
+            return False
+        _log.error("the dispatch logs were begun anew", extra={"log": log_id})
+        await self._begin_anew(_EVERYTHING)
+        return True
+
+    async def _begin_anew(self, lost_ms: int) -> None:
         # Remembered until it is told: beginning at the logs' ends may fail, and be tried again later.
-        self._lost_ms = self.settled_ms
+        self._lost_ms = lost_ms
         self._at.clear()
         self._give_up()
         await self._position()
-        return True
 
     def _take(self, partition: int, entries: Sequence[DispatchEntry], end_ms: int) -> None:
         self._at[partition] = entries[-1].position

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import heapq
 import itertools
 from collections.abc import Sequence
@@ -26,6 +27,12 @@ class LiveTails:
     def settled_ms(self) -> int:
         """Everything that was committed before this moment has been handed over."""
         return min(tail.settled_ms for tail in self._tails)
+
+    @property
+    def identity(self) -> int:
+        """Which dispatch logs these are, a u64; another one once a recovery has begun one anew."""
+        digest = hashlib.blake2b("\0".join(tail.log_id for tail in self._tails).encode(), digest_size=8)
+        return int.from_bytes(digest.digest(), "big")
 
     async def positioned(self) -> None:
         """Wait until everything that is committed from now on will be handed over."""

@@ -30,12 +30,13 @@ class ResumeTokens:
     def __init__(self, signer: Signer) -> None:
         self._signer = signer
 
-    def issue(self, actor: Actor, time_ms: int) -> str:
-        """A token with which the device goes on from this moment."""
-        return self._signer.issue(_METHOD, actor.tenant, actor.user, b"", ResumePoint(actor.device, time_ms).pack())
+    def issue(self, actor: Actor, time_ms: int, logs: int) -> str:
+        """A token with which the device goes on from this moment of these logs (`LiveTails.identity`)."""
+        point = ResumePoint(actor.device, time_ms, logs)
+        return self._signer.issue(_METHOD, actor.tenant, actor.user, b"", point.pack())
 
-    def open(self, actor: Actor, token: str) -> int:
-        """The moment (ms) of a token. Raises PageTokenInvalid for one of another device, or of another key."""
+    def open(self, actor: Actor, token: str) -> tuple[int, int]:
+        """The moment (ms) of a token, and of which logs. Raises PageTokenInvalid for one of another device or key."""
         payload = self._signer.open(_METHOD, actor.tenant, actor.user, b"", token)
         try:
             point = ResumePoint.unpack(payload)
@@ -43,4 +44,4 @@ class ResumeTokens:
             raise PageTokenInvalid from None
         if point.device != actor.device:
             raise PageTokenInvalid
-        return point.time_ms
+        return point.time_ms, point.logs

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from qim_common.enums import MemberState
 from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.telemetry.metrics import PushMetrics
+from qim_session.commands.as_read import carried_over
 from qim_session.commands.push.gathering import Gathered
+from qim_session.domain.cursors import NOTHING, Cursor
 from qim_session.domain.push import (
     Candidate,
     Notification,
@@ -30,6 +32,8 @@ from qim_session.storage.push import MARKS_PER_CALL, PushMarkSource, Recipient
 
 STATES_AT_ONCE: Final = 16
 """Calls of ConversationStates under way at the same time, of one batch."""
+
+_Person: TypeAlias = tuple[TenantId, UserId]
 
 Rule = Callable[[PushedMessage, PushMarks, Standing | None], Verdict]
 """As `decide`."""
@@ -116,30 +120,47 @@ class Decider:
     ) -> dict[Recipient, Standing]:
         wanted = list(recipients)
         sizes = Counter((recipient.tenant, recipient.conversation) for recipient in wanted)
-        by_person: dict[tuple[TenantId, UserId], dict[ConversationId, int]] = {}
+        by_person: dict[_Person, dict[ConversationId, Cursor]] = {}
         for recipient in wanted:
             if sizes[recipient.tenant, recipient.conversation] <= self._unread_max_recipients:
                 read = marks[recipient].read
                 person = by_person.setdefault((recipient.tenant, recipient.user), {})
-                person[recipient.conversation] = 0 if read is None else read.seq
+                person[recipient.conversation] = NOTHING if read is None else read
+        standings: dict[Recipient, Standing] = {}
+        cut: dict[_Person, dict[ConversationId, Cursor]] = {}
+        for who, cursors, states in await self._states(by_person):
+            for state in states:
+                standings[Recipient(*who, state.conversation)] = _standing(state)
+            if over := carried_over(cursors, states):
+                cut[who] = cut.get(who, {}) | over
+        for who, _, states in await self._states(cut):
+            for state in states:
+                standings[Recipient(*who, state.conversation)] = _standing(state)
+        return standings
+
+    async def _states(
+        self, by_person: Mapping[_Person, Mapping[ConversationId, Cursor]]
+    ) -> list[tuple[_Person, Mapping[ConversationId, Cursor], list[ConversationState]]]:
+        """What the writer answers about these read cursors, in calls of up to 500."""
         calls = [
-            (tenant, user, dict(items[start : start + STATES_PER_CALL]))
-            for (tenant, user), read_seqs in by_person.items()
-            for items in [list(read_seqs.items())]
+            (person, dict(items[start : start + STATES_PER_CALL]))
+            for person, cursors in by_person.items()
+            for items in [list(cursors.items())]
             for start in range(0, len(items), STATES_PER_CALL)
         ]
-        standings: dict[Recipient, Standing] = {}
+        found: list[tuple[_Person, Mapping[ConversationId, Cursor], list[ConversationState]]] = []
         for start in range(0, len(calls), STATES_AT_ONCE):
             some = calls[start : start + STATES_AT_ONCE]
-            answers = await asyncio.gather(
-                *(self._conversations.states(*call, with_preview=False) for call in some), return_exceptions=True
-            )
-            for (tenant, user, _), states in zip(some, answers, strict=True):
+            answers = await asyncio.gather(*(self._ask(*call) for call in some), return_exceptions=True)
+            for (person, cursors), states in zip(some, answers, strict=True):
                 if isinstance(states, BaseException):
                     raise states
-                for state in states:
-                    standings[Recipient(tenant, user, state.conversation)] = _standing(state)
-        return standings
+                found.append((person, cursors, states))
+        return found
+
+    async def _ask(self, person: _Person, cursors: Mapping[ConversationId, Cursor]) -> list[ConversationState]:
+        read = {conversation: cursor.seq for conversation, cursor in cursors.items()}
+        return await self._conversations.states(*person, read, with_preview=False)
 
 
 def _standing(state: ConversationState) -> Standing:

@@ -60,6 +60,10 @@ class Gatherer:
         self._metrics = metrics
         self._topics = topics
 
+    def forget(self) -> None:
+        """Forget who is in which conversation."""
+        self._audiences.forget()
+
     async def add(self, entry: DispatchEntry, oldest_ms: int, gathered: Gathered) -> None:
         """Add what an entry brings; messages that were committed before `oldest_ms` are left out.
 

@@ -98,6 +98,10 @@ class PushLane:
             if not self._busy:
                 self._idle.set()
 
+    def renewed(self) -> None:
+        """As `Lane.renewed`."""
+        self._gatherer.forget()
+
     async def settle(self, progress: Mapping[int, int]) -> set[int]:
         """As `Lane.settle`; there is no progress to be stored."""
         partitions = list(progress)

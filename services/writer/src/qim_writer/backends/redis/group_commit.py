@@ -20,12 +20,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from qim_common.errors import BackendUnavailable, MembershipChanged, Overloaded, QimError
-from qim_common.keys import BucketKeys
-from qim_common.redis import Argument, Instance, NoScript
+from qim_common.errors import ArchiveBacklogFull, BackendUnavailable, MembershipChanged, Overloaded, QimError
+from qim_common.redis import Instance, NoScript
 from qim_common.telemetry.metrics import writer_metrics
+from qim_writer.backends.redis.place import Place
+from qim_writer.backends.redis.send_calls import Call, Run, Waiting
 from qim_writer.backends.redis.status import Status, refusal
-from qim_writer.backends.redis.store import SEND, Place, RedisStore
+from qim_writer.backends.redis.store import SEND, RedisStore
 from qim_writer.domain.hints import CommitHints
 from qim_writer.storage import Send
 
@@ -42,83 +43,39 @@ QUEUE_BYTES: Final = 128 * 1024 * 1024
 """Of their records, likewise."""
 
 _ANSWER: Final = struct.Struct(">BHIHIHII")
-_RUN: Final = struct.Struct(">BHHI")
-_MESSAGE: Final = struct.Struct(">HHIHI")
-_COUNT: Final = struct.Struct(">H")
-_LOW_32: Final = 0xFFFFFFFF
 _OK: Final = int(Status.OK)
 _COMMITTED: Final = (_OK, int(Status.QUIET))
 """Plain numbers: each message is compared with them."""
 
-_NAMES_PEER: Final = 32_768
 
 _log = logging.getLogger(__name__)
 
 
-class _Run:
-    """The sends of one conversation in one call."""
+class _Recorded:
+    """A send that is committed and waits for the archive; satisfies `Waiter`. `hints` hears of its run afterwards."""
 
-    __slots__ = ("people", "place", "senders", "sends")
+    __slots__ = ("_answer", "_hints", "_send")
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.sends: list[_Waiting] = []
-        self.senders: dict[bytes, int] = {}
-        self.people: bytes = b""
+    def __init__(self, send: Send, answer: tuple[int, int, int, int], hints: CommitHints | None) -> None:
+        self._send = send
+        self._answer = answer
+        self._hints = hints
 
+    @property
+    def expired(self) -> bool:
+        # The hint of the run goes whoever still waits.
+        return self._hints is None and self._send.sink.expired
 
-class _Waiting:
-    """A send in the queue, numbered in the order of submission."""
+    def archived(self) -> None:
+        send, (_, time_ms, version, _) = self._send, self._answer
+        if not send.sink.expired:
+            send.sink.committed(send.index, *self._answer)
+        if self._hints is not None:
+            self._hints.sent(send.conversation.tenant, send.conversation.id, version, time_ms)
 
-    __slots__ = ("number", "place", "send")
-
-    def __init__(self, number: int, place: Place, send: Send) -> None:
-        self.number = number
-        self.place = place
-        self.send = send
-
-
-class _Call:
-    """One script call: its keys, arguments and the sends in the order of its answers."""
-
-    __slots__ = ("answers_for", "args", "keys")
-
-    def __init__(self, runs: Sequence[Sequence[_Run]], buckets: Sequence[BucketKeys], retention_ms: int) -> None:
-        keys: list[Argument] = []
-        args: list[Argument] = []
-        plan = [_COUNT.pack(len(runs))]
-        order: list[_Waiting] = []
-        for bucket, of_bucket in zip(buckets, runs, strict=True):
-            keys += (bucket.meta, bucket.dispatch, bucket.memlog, *bucket.idem)
-            plan.append(_COUNT.pack(len(of_bucket)))
-            for run in of_bucket:
-                place, sends = run.place, run.sends
-                keys += place.keys_of_send()
-                args.append(place.scope)
-                if run.people:
-                    keys.append(place.keys.grpmem)
-                    args.append(run.people)
-                args += run.senders
-                plan.append(_RUN.pack(bool(run.people), len(sends), len(run.senders), place.segment))
-                for waiting in sends:
-                    send = waiting.send
-                    expected, time_ms = send.expected_version, send.key.time_ms
-                    plan.append(
-                        _MESSAGE.pack(
-                            run.senders[send.sender] + (_NAMES_PEER if send.people else 0),
-                            expected >> 32,
-                            expected & _LOW_32,
-                            time_ms >> 32,
-                            time_ms & _LOW_32,
-                        )
-                    )
-                args += [waiting.send.key.field for waiting in sends]
-                args += [waiting.send.key.digest for waiting in sends]
-                args += [waiting.send.tail for waiting in sends]
-                order += sends
-        self.keys = keys
-        self.args: list[Argument] = [b"".join(plan), retention_ms, *args]
-        self.answers_for = order
+    def failed(self, error: QimError) -> None:
+        if not self._send.sink.expired:
+            self._send.sink.refused(self._send.index, error)
 
 
 class GroupCommit:
@@ -128,7 +85,12 @@ class GroupCommit:
         self._store = store
         self._instance = instance
         self._hints = hints
-        self._queue: deque[_Waiting] = deque()
+        position = store.instances.index(instance)
+        self._call = store.lanes[position].call if store.lanes else instance.call
+        self._waits = store.waits[position] if store.waits else None
+        self._backlog = store.backlog
+        self._position = position
+        self._queue: deque[Waiting] = deque()
         self._queued_bytes = 0
         self._number = 0
         self._in_flight = 0
@@ -147,8 +109,12 @@ class GroupCommit:
         if len(self._queue) >= QUEUE_SENDS or self._queued_bytes >= QUEUE_BYTES:
             send.sink.refused(send.index, Overloaded())
             return
+        if self._backlog is not None and self._backlog.full(self._position):
+            self._metrics.outbox_refusals.inc()
+            send.sink.refused(send.index, ArchiveBacklogFull())
+            return
         self._number += 1
-        self._queue.append(_Waiting(self._number, place, send))
+        self._queue.append(Waiting(self._number, place, send))
         self._queued_bytes += len(send.tail)
         if not self._woken:
             # At the end of this turn of the loop, so that frames that arrived together share a call.
@@ -164,12 +130,12 @@ class GroupCommit:
             self._in_flight += 1
             self._metrics.commit_batch_size.observe(len(call.answers_for))
             started = self._loop.time()
-            reply = self._instance.call("EVALSHA", SEND.sha1, len(call.keys), *call.keys, *call.args)
+            reply = self._call("EVALSHA", SEND.sha1, len(call.keys), *call.keys, *call.args)
             reply.add_done_callback(partial(self._answered, call, started))
 
-    def _take(self) -> _Call:
+    def _take(self) -> Call:
         """Up to 256 sends, of about 1 MiB, as one call; those of one conversation together and in order."""
-        runs: dict[Place, _Run] = {}
+        runs: dict[Place, Run] = {}
         queue = self._queue
         taken, size = 0, 0
         while queue and taken < CALL_SENDS and size < CALL_BYTES:
@@ -182,19 +148,19 @@ class GroupCommit:
             size += len(send.tail)
             run = runs.get(place)
             if run is None:
-                run = runs[place] = _Run(place)
+                run = runs[place] = Run(place)
             run.sends.append(waiting)
             run.senders.setdefault(send.sender, len(run.senders) + 1)
             if send.people and not run.people:
                 tenant = send.conversation.tenant
                 run.people = b"".join(user + self._store.shard(tenant, user) for user in send.people)
-        by_bucket: dict[int, list[_Run]] = {}
+        by_bucket: dict[int, list[Run]] = {}
         for place, run in runs.items():
             by_bucket.setdefault(place.bucket, []).append(run)
         buckets = [self._store.buckets[bucket] for bucket in by_bucket]
-        return _Call(list(by_bucket.values()), buckets, self._store.retention_ms)
+        return Call(list(by_bucket.values()), buckets, self._store.retention_ms)
 
-    def _answered(self, call: _Call, started: float, done: asyncio.Future[Any]) -> None:
+    def _answered(self, call: Call, started: float, done: asyncio.Future[Any]) -> None:
         self._in_flight -= 1
         error = done.exception()
         if error is None:
@@ -216,11 +182,12 @@ class GroupCommit:
             self._stalled = False
         self._pump()
 
-    def _settle(self, call: _Call, reply: bytes) -> None:
-        again: list[_Waiting] = []
+    def _settle(self, call: Call, reply: bytes) -> None:
+        again: list[Waiting] = []
         committed = 0
         hints = self._hints
         hinted: Place | None = None
+        waits = self._waits
         for waiting, answer in zip(call.answers_for, _ANSWER.iter_unpack(reply), strict=True):
             status, seq_high, seq_low, time_high, time_low, version_high, version_low, generation = answer
             send = waiting.send
@@ -232,10 +199,16 @@ class GroupCommit:
                     # Calls with the old hint come first: they may have to go again.
                     self._stalled = True
                 time_ms, version = time_high << 32 | time_low, version_high << 32 | version_low
-                send.sink.committed(send.index, seq, time_ms, version, generation)
                 # Once a run: what a call commits in one conversation has one time and one version.
-                if waiting.place is not hinted and status == _OK and hints is not None:
+                hint = waiting.place is not hinted and status == _OK and hints is not None
+                if hint:
                     hinted = waiting.place
+                if waits is not None:
+                    recorded = _Recorded(send, (seq, time_ms, version, generation), hints if hint else None)
+                    waits.add(waiting.place, seq, 0, recorded)
+                    continue
+                send.sink.committed(send.index, seq, time_ms, version, generation)
+                if hint and hints is not None:
                     hints.sent(send.conversation.tenant, send.conversation.id, version, time_ms)
             elif status == Status.NEED_SEGMENT:
                 waiting.place.saw_head(seq_high << 32 | seq_low)
@@ -249,7 +222,7 @@ class GroupCommit:
         if again:
             self._again(again)
 
-    def _again(self, sends: Sequence[_Waiting]) -> None:
+    def _again(self, sends: Sequence[Waiting]) -> None:
         """Puts sends that were not executed back in their old order and waits for what is in flight."""
         self._stalled = True
         self._queued_bytes += sum(len(waiting.send.tail) for waiting in sends)

@@ -10,7 +10,7 @@ from qim_common.idempotency import IdempotencyKey
 from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.keys import sender_segment
 from qim_common.records import StateChange
-from qim_common.redis import Argument, Script
+from qim_common.redis import Argument
 from qim_writer.backends.redis.status import Status, refusal
 from qim_writer.backends.redis.store import (
     CHANGE_POLICY,
@@ -35,10 +35,15 @@ def _u48(data: bytes) -> int:
 
 
 class RedisGroupStateStore:
-    """See `qim_writer.storage.GroupStateStore`."""
+    """See `qim_writer.storage.GroupStateStore`.
 
-    def __init__(self, store: RedisStore) -> None:
+    `archive_bucket`: seqs of one bucket of the archive, whose records below a floor go too, and without which none goes
+    from Redis; 0 where there is none.
+    """
+
+    def __init__(self, store: RedisStore, *, archive_bucket: int = 0) -> None:
         self._store = store
+        self._archive_bucket = archive_bucket
 
     async def stored_answer(self, conversation: Conversation, key: IdempotencyKey) -> bytes | None:
         """See the Protocol."""
@@ -52,6 +57,7 @@ class RedisGroupStateStore:
             return None
         if entry[:_DIGEST] != key.digest:
             raise IdempotencyKeyReused
+        await self._store.acknowledge(place)
         answer: bytes = entry[_DIGEST:]
         return answer
 
@@ -67,7 +73,7 @@ class RedisGroupStateStore:
             *(int(change.what), maker, change.member or b"", int(change.after.settings.retention_days > 0)),
             self._store.retention_ms,
         )
-        return await self._snapshot_of(place.instance, CHANGE_POLICY, keys, args)
+        return self._snapshot_of(await self._store.commit(place, CHANGE_POLICY, keys, args))
 
     async def raise_floor(
         self, group: Conversation, upto: int, policy: Policy, maker: str, key: IdempotencyKey | None
@@ -78,12 +84,13 @@ class RedisGroupStateStore:
         keys = (k.grpmeta, k.grplog, k.msgcseq, bucket.meta, bucket.dispatch, *bucket.idem, bucket.untrimmed)
         identity: tuple[Argument, ...] = (b"", b"", 0) if key is None else (key.field, key.digest, key.time_ms)
         args = (*identity, place.scope, upto, maker, policy.pack(), self._store.retention_ms)
-        return await self._snapshot_of(place.instance, RAISE_FLOOR, keys, args)
+        if key is None:
+            # A run of the retention: nobody is told of it.
+            return self._snapshot_of(await self._store.run(place.instance, RAISE_FLOOR, keys, args))
+        return self._snapshot_of(await self._store.commit(place, RAISE_FLOOR, keys, args))
 
-    async def _snapshot_of(
-        self, instance: int, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...]
-    ) -> GroupSnapshot | None:
-        status, answer = await self._store.run(instance, script, keys, args)
+    def _snapshot_of(self, reply: tuple[int, bytes]) -> GroupSnapshot | None:
+        status, answer = reply
         if status == Status.CHANGED:
             return None
         if status != Status.OK:
@@ -96,7 +103,7 @@ class RedisGroupStateStore:
         bucket, k = self._store.buckets[place.bucket], place.keys
         keys = (k.grpmeta, k.grpcur, k.msgcseq, bucket.meta, bucket.dispatch, *bucket.idem)
         args = (key.field, key.digest, key.time_ms, place.scope, user, upto, self._store.retention_ms)
-        status, answer = await self._store.run(place.instance, CLEAR_OWN, keys, args)
+        status, answer = await self._store.commit(place, CLEAR_OWN, keys, args)
         if status != Status.OK:
             raise refusal(status)
         return self.clear_point(answer)
@@ -134,8 +141,9 @@ class RedisGroupStateStore:
         trimmed = await self._store.instances[place.instance].call("HGET", k.grpmeta, "trimmed")
         segment = sender_segment(int(trimmed or 0) + 1)
         keys = (k.grpmeta, k.msgrec, k.msgts, k.msgsnd(segment), bucket.untrimmed, k.msgcseq)
-        upto, floor = await self._store.run(place.instance, TRIM_RECORDS, keys, (segment, place.scope))
-        return bool(upto < floor)
+        args = (segment, place.scope, self._archive_bucket)
+        upto, limit = await self._store.run(place.instance, TRIM_RECORDS, keys, args)
+        return bool(upto < limit)
 
     async def retained_groups(self, bucket: int) -> list[Conversation]:
         """See the Protocol."""

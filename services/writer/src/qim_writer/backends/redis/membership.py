@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
 from qim_common.errors import (
+    ArchiveBacklogFull,
     IdempotencyKeyReused,
     InvalidArgument,
     MembershipVersionExpired,
@@ -16,8 +17,10 @@ from qim_common.errors import (
 )
 from qim_common.idempotency import IdempotencyKey
 from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId
-from qim_common.records import unpack_record
 from qim_common.redis import Argument
+from qim_common.telemetry.metrics import writer_metrics
+from qim_writer.backends.redis.facts_rows import unpack_facts, unpack_look
+from qim_writer.backends.redis.place import Place
 from qim_writer.backends.redis.status import Status, refusal
 from qim_writer.backends.redis.store import (
     CHANGE_MEMBERS,
@@ -25,7 +28,6 @@ from qim_writer.backends.redis.store import (
     CREATE_GROUP,
     MEMBERS_PAGE,
     PLAN_FACTS,
-    Place,
     RedisStore,
 )
 from qim_writer.domain.changes import ChangePlan, GroupState
@@ -51,6 +53,7 @@ _CHANGES_PER_READ: Final = 100
 """As in members_page.lua: at 1,000 people a change, 1.6 MB."""
 _ANSWER: Final = struct.Struct(">6s6sIH6s")
 _CHANGE: Final = struct.Struct(">B6s6s16s")
+
 _ID: Final = 16
 _DIGEST: Final = 8
 
@@ -72,37 +75,6 @@ def _change(entry: list[Any]) -> Change:
     return Change(version, MembershipOp(op), _u48(seq), _u48(time_ms), actor, users)
 
 
-def _facts(row: list[Any]) -> Facts | None:
-    version, revision, generation, policy, count, floor, created, concerned, before, removed, removed_ms, *rest = row
-    if version is None:
-        return None
-    big, current, older, head, _ = rest
-    head = int(head or 0)
-    newest = int(before) if int(concerned) == head else head
-    return Facts(
-        version=int(version),
-        revision=int(revision),
-        generation=int(generation),
-        packed_policy=policy,
-        member_count=int(count),
-        floor=int(floor),
-        created_ms=int(created),
-        head=head,
-        newest_broadcast=newest,
-        newest_broadcast_ms=int(removed_ms) if int(removed or 0) == newest > 0 else None,
-        person=None if current is None else unpack_person(current, older),
-        big=big == b"1",
-    )
-
-
-def _look(row: list[Any]) -> Look | None:
-    facts = _facts(row)
-    if facts is None:
-        return None
-    record = row[-1]
-    return Look(facts, None if record is None else unpack_record(facts.head, record))
-
-
 class RedisMembershipStore:
     """See `qim_writer.storage.MembershipStore`."""
 
@@ -117,6 +89,11 @@ class RedisMembershipStore:
     ) -> ChangeAnswer:
         """See the Protocol."""
         place = self._store.place(group.tenant, group.id)
+        if self._store.backlog_full(place):
+            known = await self.plan_facts(group, people[:1], key)
+            if known.answer is None:
+                raise self._backlog_full()
+            return known.answer
         bucket, k = self._store.buckets[place.bucket], place.keys
         line = (k.grpmeta, k.grpcur, k.grpmem, bucket.meta, bucket.dispatch, bucket.memlog)
         keys = (*line, *bucket.idem, bucket.retained, k.grplog)
@@ -132,7 +109,7 @@ class RedisMembershipStore:
             int(policy.settings.retention_days > 0),
             maker_of_user(people[0]),
         )
-        status, answer = await self._store.run(place.instance, CREATE_GROUP, keys, args)
+        status, answer = await self._store.commit(place, CREATE_GROUP, keys, args)
         if status != Status.OK:
             raise refusal(status)
         return _answer(answer)
@@ -149,6 +126,7 @@ class RedisMembershipStore:
         if entry is not None:
             if entry[:_DIGEST] != key.digest:
                 raise IdempotencyKeyReused
+            await self._store.acknowledge(place)
             return PlanFacts(_answer(entry[_DIGEST:]), None)
         if version is None:
             return PlanFacts(None, None)
@@ -164,13 +142,11 @@ class RedisMembershipStore:
     ) -> ChangeAnswer | None:
         """See the Protocol."""
         place = self._store.place(group.tenant, group.id)
+        if plan.op is MembershipOp.JOIN and plan.people and self._store.backlog_full(place):
+            raise self._backlog_full()
         while True:
-            status, answer = await self._store.run(
-                place.instance,
-                CHANGE_MEMBERS,
-                self._change_keys(place),
-                self._change_args(group, place, plan, tail, key),
-            )
+            keys, args = self._change_keys(place), self._change_args(group, place, plan, tail, key)
+            status, answer = await self._store.commit(place, CHANGE_MEMBERS, keys, args)
             if status == Status.OK:
                 return _answer(answer)
             if status == Status.CHANGED:
@@ -178,6 +154,10 @@ class RedisMembershipStore:
             if status != Status.NEED_SEGMENT:
                 raise refusal(status)
             place.changes_from(int(answer))
+
+    def _backlog_full(self) -> ArchiveBacklogFull:
+        writer_metrics().outbox_refusals.inc()
+        return ArchiveBacklogFull()
 
     def _change_keys(self, place: Place) -> tuple[str, ...]:
         bucket, k, segment = self._store.buckets[place.bucket], place.keys, place.change_segment
@@ -206,8 +186,11 @@ class RedisMembershipStore:
     async def facts(self, conversation: Conversation, user: UserId) -> Facts | None:
         """See the Protocol."""
         place = self._store.place(conversation.tenant, conversation.id)
-        (row,) = await self._store.run(place.instance, CONVERSATION_FACTS, place.keys_of_look()[:-1], (user,))
-        return _facts(row)
+        archived = self._store.archived_head
+        keys = place.keys_of_look(archived=archived)
+        keys = (*keys[:4], *keys[5:])  # without the record at the head
+        (row,) = await self._store.run(place.instance, CONVERSATION_FACTS, keys, (int(archived), user))
+        return unpack_facts(row)
 
     async def looks(self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]) -> list[Look | None]:
         """See the Protocol. One call at a time an instance, so that it serves others in between."""
@@ -222,13 +205,15 @@ class RedisMembershipStore:
             replies = await asyncio.gather(*map(functools.partial(self._submit_looks, user), parts))
             for part, rows in zip(parts, replies, strict=True):
                 for (index, _), row in zip(part, rows, strict=True):
-                    found[index] = _look(row)
+                    found[index] = unpack_look(row)
         return found
 
     def _submit_looks(self, user: UserId, part: Sequence[tuple[int, Place]]) -> asyncio.Future[Any]:
         """One call for conversations of one instance."""
-        keys = [key for _, place in part for key in place.keys_of_look()]
-        return self._store.submit(part[0][1].instance, CONVERSATION_FACTS, keys, (user,) * len(part))
+        archived = self._store.archived_head
+        keys = [key for _, place in part for key in place.keys_of_look(archived=archived)]
+        args: tuple[Argument, ...] = (int(archived), *(user,) * len(part))
+        return self._store.submit(part[0][1].instance, CONVERSATION_FACTS, keys, args)
 
     async def members_page(self, group: Conversation, after: bytes, limit: int) -> MembersPage | None:
         """See the Protocol."""

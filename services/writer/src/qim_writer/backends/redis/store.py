@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from qim_common.ids import ConversationId, TenantId, UserId
-from qim_common.keys import SENDER_SEGMENT, BucketKeys, ConversationKeys
+from qim_common.keys import BucketKeys
 from qim_common.redis import Argument, Instance, Script, load_script, submit
+from qim_common.telemetry.metrics import writer_metrics
 from qim_common.topology import Topology
+from qim_writer.backends.redis.archive_waits import ArchiveWaits
+from qim_writer.backends.redis.backlog import Backlog
+from qim_writer.backends.redis.place import Place
+from qim_writer.backends.redis.replication import ReplicatedLane
+from qim_writer.backends.redis.status import Status
 
 _KEPT_CONVERSATIONS = 200_000
 _SHARD = struct.Struct(">H")
-_SCOPE = struct.Struct(">Q16s")
 
 SEND = load_script("qim_writer", "send")
 CREATE_GROUP = load_script("qim_writer", "create_group")
@@ -29,6 +34,7 @@ RAISE_FLOOR = load_script("qim_writer", "raise_floor")
 CLEAR_OWN = load_script("qim_writer", "clear_own")
 TRIM_RECORDS = load_script("qim_writer", "trim_records")
 RETENTION_FLOOR = load_script("qim_writer", "retention_floor")
+NOTE_GONE = load_script("qim_writer", "note_gone")
 SCRIPTS: tuple[Script, ...] = (
     SEND,
     CREATE_GROUP,
@@ -43,72 +49,62 @@ SCRIPTS: tuple[Script, ...] = (
     CLEAR_OWN,
     TRIM_RECORDS,
     RETENTION_FLOOR,
+    NOTE_GONE,
 )
 
 
-class Place:
-    """Where one conversation lives; built once per conversation and kept.
-
-    `segment` and `change_segment` are hints that scripts check. Sends and membership changes have one each: calls of
-    the group commit that are on their way carry the hint of sends, so nobody else may move it.
-    """
-
-    __slots__ = (
-        "bucket",
-        "change_segment",
-        "instance",
-        "keys",
-        "look_keys",
-        "scope",
-        "segment",
-        "send_keys",
-        "send_segment",
-    )
-
-    def __init__(self, tenant: TenantId, conversation: ConversationId, topology: Topology) -> None:
-        self.bucket = topology.conversation_bucket(tenant, conversation)
-        self.instance = topology.instance_of(self.bucket)
-        self.keys = ConversationKeys(tenant, conversation, self.bucket)
-        self.scope = _SCOPE.pack(tenant, conversation)
-        self.segment = 0
-        self.change_segment = 0
-        self.send_segment = -1
-        self.send_keys: tuple[str, ...] = ()
-        self.look_keys: tuple[str, ...] = ()
-
-    def saw_head(self, head: int) -> None:
-        """Take note of the newest seq; what the next message needs follows from it. For the group commit only."""
-        self.segment = head // SENDER_SEGMENT
-
-    def changes_from(self, head: int) -> None:
-        """The same for the next membership change."""
-        self.change_segment = head // SENDER_SEGMENT
-
-    def keys_of_send(self) -> tuple[str, ...]:
-        """The keys of a run of sends, in the order of `send.lua`."""
-        if self.send_segment != self.segment:
-            k, s = self.keys, self.segment
-            self.send_segment = s
-            self.send_keys = (k.grpmeta, k.grpcur, k.msgcseq, k.msgrec, k.msgsnd(s), k.msgsnd(s + 1), k.msgts)
-        return self.send_keys
-
-    def keys_of_look(self) -> tuple[str, ...]:
-        """The keys of `conversation_facts.lua` with the record at the head."""
-        if not self.look_keys:
-            k = self.keys
-            self.look_keys = (k.grpmeta, k.grpcur, k.grpstays, k.msgcseq, k.msgrec)
-        return self.look_keys
+AckLevel = Literal["log", "replicated", "archived"]
+"""What an acknowledgement survives (storage.md, "Backends")."""
 
 
 class RedisStore:
-    """Instances and key placement, shared by the parts of the backend."""
+    """Instances, key placement and acknowledgement, shared by the parts of the backend.
 
-    def __init__(self, instances: Sequence[Instance], topology: Topology, *, retention_ms: int) -> None:
+    Args:
+        instances: in the order of the topology.
+        retention_ms: of the dispatch log.
+        ack_level: when a commit is answered.
+        replicas: how many have to confirm, with `replicated` only.
+        outbox_max: messages and state entries of an instance that may wait for the archive; None: there is none.
+
+    Attributes:
+        lanes: with `replicated`, the way of mutating calls to each instance; else empty.
+        waits: with `archived`, what waits on each instance; else empty.
+        backlog: the gates towards the archive; None without an archive.
+    """
+
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        topology: Topology,
+        *,
+        retention_ms: int,
+        ack_level: AckLevel = "log",
+        replicas: int = 0,
+        outbox_max: int | None = None,
+    ) -> None:
         self.instances = tuple(instances)
         self.topology = topology
         self.retention_ms = retention_ms
         self.buckets = tuple(BucketKeys(bucket) for bucket in range(topology.buckets))
+        self.lanes: tuple[ReplicatedLane, ...] = ()
+        self.waits: tuple[ArchiveWaits, ...] = ()
+        if ack_level == "replicated":
+            self.lanes = tuple(ReplicatedLane(instance, replicas) for instance in self.instances)
+        elif ack_level == "archived":
+            self.waits = tuple(ArchiveWaits(instance) for instance in self.instances)
+            writer_metrics().archive_waiting.set_function(lambda: sum(waits.waiting for waits in self.waits))
+        self.backlog = None if outbox_max is None else Backlog(self.instances, topology, self.buckets, outbox_max)
         self._places: dict[tuple[TenantId, ConversationId], Place] = {}
+
+    @property
+    def archived_head(self) -> bool:
+        """Whether every reader's head is the archived one."""
+        return bool(self.waits)
+
+    def backlog_full(self, place: Place) -> bool:
+        """Whether what makes the backlog of a conversation's instance grow is refused."""
+        return self.backlog is not None and self.backlog.full(place.instance)
 
     def place(self, tenant: TenantId, conversation: ConversationId) -> Place:
         """Where a conversation lives."""
@@ -132,3 +128,20 @@ class RedisStore:
     async def run(self, instance: int, script: Script, keys: Sequence[Argument], args: Sequence[Argument]) -> Any:
         """One script call. Raises BackendUnavailable, also when the outcome is unknown."""
         return await self.submit(instance, script, keys, args)
+
+    async def commit(self, place: Place, script: Script, keys: Sequence[Argument], args: Sequence[Argument]) -> Any:
+        """One call of a script that changes something, and answers with a status first; returns when the change is
+        acknowledged at the store's level. Raises BackendUnavailable, also when the outcome is unknown."""
+        if self.lanes:
+            return await self.lanes[place.instance].run(script, keys, args)
+        reply = await self.submit(place.instance, script, keys, args)
+        if self.waits and reply[0] == Status.OK:
+            await self.waits[place.instance].present(place)
+        return reply
+
+    async def acknowledge(self, place: Place) -> None:
+        """The same for an answer that was found stored: a repeat waits like the first call."""
+        if self.lanes:
+            await self.lanes[place.instance].confirm()
+        elif self.waits:
+            await self.waits[place.instance].present(place)

@@ -49,22 +49,35 @@ end
 local DISPATCH_STEPS = 8
 local DISPATCH_TRIM = 100
 
--- Appends one entry and drops a few of those that are past the retention. Returns the commit time in ms, that of the
--- entry's id, which never falls; and the time before which entries may have gone, 0: none. `stamps`: what idem_open has
--- read of the bucket's meta; left out, it is read here.
+-- The lower of two ids of entries.
+local function lower_id(a, b)
+  local a_ms, a_n = string.match(a, '^(%d+)-(%d+)$')
+  local b_ms, b_n = string.match(b, '^(%d+)-(%d+)$')
+  a_ms, b_ms = tonumber(a_ms), tonumber(b_ms)
+  if a_ms < b_ms or (a_ms == b_ms and tonumber(a_n) < tonumber(b_n)) then return a end
+  return b
+end
+
+-- Appends one entry and drops a few of those that are past the retention, and archived where there is an archive.
+-- Returns the commit time in ms, that of the entry's id, which never falls; and the time before which entries may have
+-- gone, 0: none. `stamps`: what idem_open has read of the bucket's meta. `rows`: as group_row makes them, '' for none.
+-- `recorded`: the number of messages and state entries in the payload.
 --   bucket meta: ds = when the newest mark was set (ms), db = since when the clock is behind ds (0: it is not), dm = the
 --   marks, oldest first: ids of entries (ms u48, count u48) at least an eighth of the retention apart, dlow = the id below
---   which entries go
-local function dispatch_append(stream, meta, payload, now, retention, stamps)
-  local ds, db, dlow
-  if stamps then
-    ds, db, dlow = stamps[5], stamps[6], stamps[7]
-  else
-    ds, db, dlow = unpack(redis.call('HMGET', meta, 'ds', 'db', 'dlow'))
+--   which entries go, arch = the id up to which all entries are archived (only where there is an archive), rec = how many
+--   messages and state entries were recorded since there is one
+local function dispatch_append(stream, meta, stamps, payload, rows, recorded, now, retention)
+  local ds, db, dlow, arch = stamps[5], stamps[6], stamps[7], stamps[8]
+  local lowest = dlow
+  if arch then
+    if dlow then lowest = lower_id(dlow, arch) end
+    redis.call('HINCRBY', meta, 'rec', recorded)
   end
   local id
-  if dlow then
-    id = redis.call('XADD', stream, 'MINID', '~', dlow, 'LIMIT', DISPATCH_TRIM, '*', 'e', payload)
+  if rows ~= '' then
+    id = redis.call('XADD', stream, 'MINID', '~', lowest or '0-0', 'LIMIT', DISPATCH_TRIM, '*', 'e', payload, 'g', rows)
+  elseif lowest then
+    id = redis.call('XADD', stream, 'MINID', '~', lowest, 'LIMIT', DISPATCH_TRIM, '*', 'e', payload)
   else
     id = redis.call('XADD', stream, '*', 'e', payload)
   end
@@ -81,5 +94,5 @@ local function dispatch_append(stream, meta, payload, now, retention, stamps)
   elseif behind ~= b then
     redis.call('HSET', meta, 'db', behind)
   end
-  return time, tonumber(dlow and string.match(dlow, '^%d+') or 0)
+  return time, tonumber(lowest and string.match(lowest, '^%d+') or 0)
 end

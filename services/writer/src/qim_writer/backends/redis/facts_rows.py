@@ -1,0 +1,52 @@
+"""What `conversation_facts.lua` answers for one person in one conversation."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from qim_common.records import unpack_record
+from qim_writer.domain.stays import unpack_person
+from qim_writer.storage import Facts, Look
+
+_GENERATION: Final = struct.Struct(">I6s")
+_RECORD: Final = 15
+"""The place of the record at the head in a row."""
+
+
+def unpack_facts(row: list[Any]) -> Facts | None:
+    """The facts of one row; None for no conversation."""
+    version, revision, generation, policy, count, floor, created, concerned, before, removed, removed_ms, *rest = row
+    if version is None:
+        return None
+    big, current, older, head, _, raised = rest
+    head = int(head or 0)
+    newest = int(before) if int(concerned) == head else head
+    return Facts(
+        version=int(version),
+        revision=int(revision),
+        generation=int(generation),
+        packed_policy=policy,
+        member_count=int(count),
+        floor=int(floor),
+        created_ms=int(created),
+        head=head,
+        newest_broadcast=newest,
+        newest_broadcast_ms=int(removed_ms) if int(removed or 0) == newest > 0 else None,
+        person=None if current is None else unpack_person(current, older),
+        big=big == b"1",
+        raised=() if raised is None else _raised(raised),
+    )
+
+
+def _raised(packed: bytes) -> tuple[tuple[int, int], ...]:
+    return tuple((generation, int.from_bytes(base, "big")) for generation, base in _GENERATION.iter_unpack(packed))
+
+
+def unpack_look(row: list[Any]) -> Look | None:
+    """The same with the record at the head, which the row ends with."""
+    facts = unpack_facts(row)
+    if facts is None:
+        return None
+    record = row[_RECORD]
+    return Look(facts, None if record is None else unpack_record(facts.head, record))

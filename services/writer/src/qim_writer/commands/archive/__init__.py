@@ -1,0 +1,1 @@
+"""The archiver: what is committed is brought into the archive, and old records leave Redis afterwards."""

@@ -1,0 +1,1 @@
+"""Recovering a commit instance from the archive (docs/recovery.md)."""
