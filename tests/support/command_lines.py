@@ -1,4 +1,4 @@
-"""`qim` and `qimctl` as processes, and how they ended."""
+"""Programs of the project as processes, and how they ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MODULES = {"qim": "qim_devkit.cli", "qimctl": "qim_admin.cli"}
+MODULES = {"qim": "qim_devkit.cli", "qimctl": "qim_admin.cli", "qim-archiver": "qim_writer.archiver_main"}
 SECONDS = 30
 
 
@@ -42,7 +42,7 @@ async def run_program(
     stdin: str = "",
     columns: int = 200,
 ) -> Ended:
-    """Run `qim` or `qimctl` to its end; `environment` beside this process's, without its QIM_CONFIG."""
+    """Run one of `MODULES` to its end; `environment` beside this process's, without its QIM_CONFIG."""
     inherited = {name: value for name, value in os.environ.items() if name != "QIM_CONFIG"}
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -70,7 +70,12 @@ async def gone(stores: RedisStores, world: World, group: ConversationId) -> int:
 
 async def shown(world: World, group: ConversationId) -> dict[str, Any]:
     """What lists show of it."""
-    return {name: seen for name, seen in (await sights(world, {group})).items() if name.startswith("state")}
+    found: dict[str, Any] = {}
+    for name, seen in (await sights(world, {group})).items():
+        if name.startswith("state"):
+            ((_, state),) = seen
+            found[name] = (state.head, state.unread, state.newest_delivered, state.last_activity_ms, state.preview)
+    return found
 
 
 async def held(recovering: Recovering, world: World, group: ConversationId, upto: int = LINE) -> list[int]:

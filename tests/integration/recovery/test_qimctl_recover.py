@@ -1,6 +1,8 @@
-"""`qimctl recover` as a process: what it asks, tells and refuses."""
+"""`qimctl recover` as a process: what it asks, tells and refuses; and an archiver that is started before it."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -13,6 +15,7 @@ from qim_common.cassandra import CassandraSettings
 from qim_common.redis import Role, read_fingerprint
 from qim_common.redis.fence import read_fence
 from qim_devkit.cassandra import CassandraCluster
+from qim_devkit.pki import DevPki
 from qim_devkit.valkey import ValkeyServer
 
 
@@ -103,3 +106,36 @@ async def test_what_cannot_be_recovered_is_refused_with_its_reason(
     ended = await recover(arguments, environment | changes)
     assert ended.code == code, ended.err
     assert told in ended.err + ended.out
+
+
+@pytest.fixture
+def archiver(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """Of an archiver at the empty instance."""
+    pki = DevPki(tmp_path)
+    files = pki.issue("writer", "archiver")
+    nowhere = dict.fromkeys(("QIM_HEALTH_LISTEN", "QIM_METRICS_LISTEN"), "127.0.0.1:0")
+    tls = {"CA": pki.services_ca, "CERT": files.cert, "KEY": files.key}
+    trusted = {"QIM_TRUST_DOMAIN": pki.trust_domain}
+    return environment | nowhere | trusted | {f"QIM_TLS_{name}_FILE": str(path) for name, path in tls.items()}
+
+
+async def test_an_archiver_takes_no_empty_instance_that_the_archive_knows(
+    recovering: Recovering, empty: ValkeyServer, archiver: dict[str, str]
+) -> None:
+    """It would write a fingerprint, and every service would take the lost instance for a new one."""
+    ended = await run_program("qim-archiver", environment=archiver)
+    assert ended.code == 1
+    assert "the archive knows" in ended.out + ended.err
+    async with recovering.instance(empty) as instance:
+        assert await instance.call("DBSIZE") == 0
+
+
+async def test_an_archiver_without_cassandra_takes_no_empty_instance_either(
+    recovering: Recovering, empty: ValkeyServer, archiver: dict[str, str]
+) -> None:
+    archiver |= {"QIM_CASSANDRA_CONTACT_POINTS": "127.0.0.1:1", "QIM_CASSANDRA_TIMEOUT_SECONDS": "1"}
+    ended = await run_program("qim-archiver", environment=archiver)
+    assert ended.code == 1
+    assert "a first start needs Cassandra" in ended.out + ended.err
+    async with recovering.instance(empty) as instance:
+        assert await instance.call("DBSIZE") == 0

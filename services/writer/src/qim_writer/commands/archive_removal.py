@@ -49,7 +49,8 @@ class ArchiveRemoval:
                 return True
             upto = await first_buckets(state.gone, due, lambda bucket: self._is_old(conversation, bucket))
             if upto == state.gone:
-                return False
+                return state.trimmed < state.floor
+            await self._archive.advance_heads([(conversation, ArchiveHead(state.generation, state.archived_seq))])
             for start in range(state.gone, upto, BUCKETS_AT_ONCE):
                 end = min(upto, start + BUCKETS_AT_ONCE)
                 await self._archive.remove_buckets(conversation, range(start, end))
