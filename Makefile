@@ -6,7 +6,7 @@ PYTHON ?= $(shell for candidate in python3 python3.14 python3.13 python3.12 pyth
 PYTEST := $(BIN)/python -m pytest
 BUF_VERSION := v1.75.0
 BUF := .cache/buf-$(BUF_VERSION)/buf
-ON_BACKEND = $(if $(BACKEND),--backend '$(BACKEND)')
+ON_BACKEND = $(if $(BACKEND),--backend '$(BACKEND)') $(if $(CASSANDRA),--cassandra '$(CASSANDRA)')
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -21,7 +21,7 @@ setup: .venv/.members ## Make .venv from the hash-pinned requirements.lock and i
 demo: setup ## Start the suite and play the hiking group, every number checked (under a minute, once set up)
 	@$(BIN)/python -m qim_devkit.demo
 
-up: setup ## Run the suite in the foreground; Ctrl-C stops it, its data stays in .qim/; BACKEND=tiered: on Cassandra, .qim/tiered/
+up: setup ## Run the suite in the foreground; Ctrl-C stops it, its data stays in .qim/; BACKEND=tiered: on Cassandra, .qim/tiered/, the nodes in CASSANDRA=dir
 	@$(BIN)/qim-dev up $(ON_BACKEND)
 
 cassandra-up: setup ## Start a Cassandra cluster of three nodes on loopback, data in .qim/cassandra; needs Java and, once, Maven
@@ -63,13 +63,13 @@ integration: setup ## Run the integration tests: one service over mTLS, a real V
 e2e: setup ## Run the end-to-end tests: the whole suite as processes
 	@$(PYTEST) tests/e2e
 
-acceptance: setup ## Run the acceptance list of ADR-0021 on a real Valkey and three real nodes of Cassandra
-	@$(PYTEST) tests/acceptance
+acceptance: setup ## Run the acceptance list of ADR-0021 on a real Valkey and three real nodes of Cassandra (CASSANDRA=dir: those)
+	@QIM_TEST_SKIP=no $(if $(CASSANDRA),QIM_TEST_CASSANDRA='$(CASSANDRA)') $(PYTEST) tests/acceptance
 
-conformance: setup ## Perform scenario files (FILES="a.yaml b.yaml" MODE=all BACKEND=tiered; default: all, pulled, redis)
+conformance: setup ## Perform scenario files (FILES="a.yaml b.yaml" MODE=all BACKEND=tiered CASSANDRA=dir; default: all, pulled, redis)
 	@$(BIN)/python -m tests.conformance.runner $(if $(MODE),--mode $(MODE)) $(ON_BACKEND) $(FILES)
 
-replay: setup ## Import TRACE=room.jsonl and compare each person with EXPECT=room.csv (NEWCOMER= REJOIN= LEAVER= BACKEND=)
+replay: setup ## Import TRACE=room.jsonl and compare each person with EXPECT=room.csv (NEWCOMER= REJOIN= LEAVER= BACKEND= CASSANDRA=)
 	@$(BIN)/python -m qim_devkit.replay $(if $(NEWCOMER),--newcomer '$(NEWCOMER)') $(if $(REJOIN),--rejoin '$(REJOIN)') \
 		$(if $(LEAVER),--leaver '$(LEAVER)') $(ON_BACKEND) '$(TRACE)' '$(EXPECT)'
 
@@ -94,7 +94,7 @@ buf: .venv/.locked ## Lint the protos with buf, built with Go on first use; skip
 		$(BUF) lint && echo "buf lint: no fault"; \
 	fi
 
-bench: setup ## Measure on this machine, beside raw baselines; BACKEND=tiered: commits and archiving with Cassandra beside
+bench: setup ## Measure on this machine, beside raw baselines; BACKEND=tiered: commits and archiving with Cassandra (CASSANDRA=dir) beside
 	@$(BIN)/python -m bench $(ON_BACKEND)
 
 lock: .venv/.locked ## Turn requirements.in into the hash-pinned requirements.lock

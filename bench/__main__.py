@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -26,7 +27,8 @@ from bench.report import Report
 from bench.rig import BODY_BYTES, LoadOptions, Shape
 from bench.script import script
 from bench.scylla import comparison
-from qim_devkit.tiered import Backend
+from qim_devkit.start_faults import START_FAULTS
+from qim_devkit.tiered import CLUSTER_HELP, Backend, backend_arguments
 
 SHAPES: Final = (Shape(groups=200, members=10), Shape(groups=20, members=500))
 
@@ -56,6 +58,7 @@ Rates = Annotated[
 Subscriptions = Annotated[int, typer.Option("--streams", min=1, max=8, help="Subscribe streams of the subscriber.")]
 Acknowledge = Annotated[float, typer.Option(min=0, help="Seconds after which devices acknowledge; 0: they do not.")]
 OnBackend = Annotated[Backend, typer.Option(help="redis, or tiered: with a Cassandra cluster beside.")]
+Cassandra = Annotated[Path | None, typer.Option(metavar="DIRECTORY", help=CLUSTER_HELP)]
 Profile = Annotated[str, typer.Option(help="A file for cProfile figures of the load generator or subscriber.")]
 
 
@@ -171,11 +174,12 @@ def archive_command(
     seconds: Seconds = 20,
     groups: Groups = 0,
     members: Members = 10,
+    cassandra: Cassandra = None,
     quick: Quick = False,
     output: Format = Output.TABLE,
 ) -> None:
     """The archiver beside the commit path, and on a full outbox; needs Cassandra."""
-    options = LoadOptions(backend=Backend.TIERED)
+    options = LoadOptions(backend=Backend.TIERED, cassandra=cassandra)
     shape = Shape(groups, members) if groups else SHAPES[0]
 
     async def measure() -> Report:
@@ -185,26 +189,28 @@ def archive_command(
 
 
 @app.command("tiered")
-def tiered_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
+def tiered_command(cassandra: Cassandra = None, quick: Quick = False, output: Format = Output.TABLE) -> None:
     """What differs with the backend tiered: commits beside those of the backend redis, and archiving."""
-    options = LoadOptions(backend=Backend.TIERED)
+    options = LoadOptions(backend=Backend.TIERED, cassandra=cassandra)
 
     async def measure() -> Report:
         times = _times(10_000, 15, quick=quick)
-        plain = await _commit(SHAPES[:1], LoadOptions(), times)
-        tiered = await _commit(SHAPES[:1], options, times)
-        archived = await _archive(SHAPES[0], options, 10_000, 20, quick=quick)
+        # Before the first run: where there is no cluster, that is told at once.
+        with backend_arguments(Backend.TIERED, cassandra):
+            plain = await _commit(SHAPES[:1], LoadOptions(), times)
+            tiered = await _commit(SHAPES[:1], options, times)
+            archived = await _archive(SHAPES[0], options, 10_000, 20, quick=quick)
         return Report(options, commit=[*plain, *tiered], archive=archived)
 
     _finish(measure, output)
 
 
 @app.command("scylla")
-def scylla_command(quick: Quick = False, output: Format = Output.TABLE) -> None:
+def scylla_command(cassandra: Cassandra = None, quick: Quick = False, output: Format = Output.TABLE) -> None:
     """The comparison backend on a Cassandra cluster, beside redis, about half a minute; not part of `all`."""
 
     async def measure() -> Report:
-        return Report(LoadOptions(), scylla=await comparison(_tell, quick=quick))
+        return Report(LoadOptions(), scylla=await comparison(_tell, quick=quick, cassandra=cassandra))
 
     _finish(measure, output)
 
@@ -236,12 +242,13 @@ def default(
     quick: Quick = False,
     output: Format = Output.TABLE,
     backend: OnBackend = Backend.REDIS,
+    cassandra: Cassandra = None,
 ) -> None:
     """Runs everything when no command is named; with `--backend tiered` what differs there."""
     if context.invoked_subcommand is not None:
         return
     if backend is Backend.TIERED:
-        tiered_command(quick=quick, output=output)
+        tiered_command(cassandra=cassandra, quick=quick, output=output)
     else:
         all_command(quick=quick, output=output)
 
@@ -301,7 +308,10 @@ def _finish(measure: Callable[[], Awaitable[Report]], output: Output) -> None:
         return await measure()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        report = runner.run(run())
+        try:
+            report = runner.run(run())
+        except (ValueError, *START_FAULTS) as error:
+            raise SystemExit(f"bench: {error}") from None
     if output is Output.JSON:
         sys.stdout.write(report.to_json() + "\n")
     else:

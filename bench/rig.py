@@ -24,7 +24,7 @@ from qim_common.ids import ConversationId, TenantId, UserId, uuid7
 from qim_common.keys import BucketKeys
 from qim_devkit.cassandra import CassandraCluster
 from qim_devkit.suite import Suite
-from qim_devkit.tiered import CLUSTER_DIRECTORY, Backend, backend_arguments
+from qim_devkit.tiered import Backend, backend_arguments
 
 TENANT: Final = TenantId(1)
 BODY_BYTES: Final = 220
@@ -46,7 +46,8 @@ class Shape:
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
     """How load is made: Valkey instances, load processes, streams of each, and the frames' tick in milliseconds; and on
-    which backend: with `tiered` a Cassandra cluster and an archiver run beside, on the same processors."""
+    which backend: with `tiered` a Cassandra cluster and an archiver run beside, on the same processors, where
+    `backend_arguments` finds it."""
 
     valkeys: int = 1
     gateways: int = 1
@@ -54,6 +55,7 @@ class LoadOptions:
     tick_ms: float = 2.0
     profile: str = ""
     backend: str = Backend.REDIS
+    cassandra: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ async def rig(shape: Shape, options: LoadOptions) -> AsyncIterator[Rig]:
     """Starts everything, creates the groups, and ends everything again. Raises SuiteError, LoadFailed, QimError."""
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="qim-bench-"))
-        place = stack.enter_context(backend_arguments(options.backend, CLUSTER_DIRECTORY))
+        place = stack.enter_context(backend_arguments(options.backend, options.cassandra))
         suite = Suite(Path(directory), valkeys=options.valkeys, services=("writer",), tenants=(TENANT,), **place)
         cluster = place.get("cassandra")
         yield await rig_on(stack, suite, shape, options, cluster if isinstance(cluster, CassandraCluster) else None)

@@ -22,9 +22,9 @@ from qim_common.cassandra import CassandraSession, CassandraSettings
 from qim_common.cassandra.migrate import migrate
 from qim_common.cassandra.migrations import COMPARISON_COMPONENTS, installed_migrations
 from qim_common.telemetry.metrics import CassandraMetrics
-from qim_devkit.cassandra import CassandraCluster
+from qim_devkit.cassandra import CassandraCluster, ExistingCluster
 from qim_devkit.suite import Suite
-from qim_devkit.tiered import CLUSTER_DIRECTORY, Backend, CassandraPlace, backend_arguments
+from qim_devkit.tiered import Backend, CassandraPlace, backend_arguments
 
 SHAPE: Final = Shape(groups=20, members=10)
 _FRAMES: Final = 16
@@ -53,13 +53,13 @@ class Comparison:
     faults: list[str] = field(default_factory=list)
 
 
-async def comparison(tell: Tell, *, quick: bool) -> Comparison:
+async def comparison(tell: Tell, *, quick: bool, cassandra: Path | None = None) -> Comparison:
     """Measure both, one after the other. Raises SuiteError, LoadFailed, QimError, CassandraNotAvailable."""
     seconds = 2.0 if quick else 5.0
     closed = Stage("closed", seconds, frames=_FRAMES, frame_messages=_FRAME_MESSAGES)
     async with AsyncExitStack() as stack:
         tell(f"scylla, {SHAPE}: tables and processes")
-        ready = await _scylla_rig(stack)
+        ready = await _scylla_rig(stack, cassandra)
         tell(f"scylla: closed loop for {seconds:g} s")
         scylla_closed = await ready.measure(closed)
         stage = Stage("open", seconds, rate=max(round(scylla_closed.achieved * _OFFERED_SHARE, -1), 10.0))
@@ -76,19 +76,19 @@ async def comparison(tell: Tell, *, quick: bool) -> Comparison:
     )
 
 
-async def _scylla_rig(stack: AsyncExitStack) -> Rig:
+async def _scylla_rig(stack: AsyncExitStack, cassandra: Path | None) -> Rig:
     """A writer on the comparison backend. The suite's Valkey stands idle beside it."""
-    cluster = stack.enter_context(backend_arguments(Backend.TIERED, CLUSTER_DIRECTORY)).get("cassandra")
-    if not isinstance(cluster, CassandraCluster):
+    cluster = stack.enter_context(backend_arguments(Backend.TIERED, cassandra)).get("cassandra")
+    if cluster is None:
         raise TypeError("the backend tiered comes with a cluster")
     place = await _tables(cluster)
     directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="qim-bench-"))
     settings = {"QIM_BACKEND": "scylla", "QIM_ALLOW_COMPARISON_BACKEND": "yes", **place.environment}
     suite = Suite(Path(directory), valkeys=1, services=("writer",), tenants=(TENANT,), env_overrides=settings)
-    return await rig_on(stack, suite, SHAPE, LoadOptions(), cluster)
+    return await rig_on(stack, suite, SHAPE, LoadOptions(), cluster if isinstance(cluster, CassandraCluster) else None)
 
 
-async def _tables(cluster: CassandraCluster) -> CassandraPlace:
+async def _tables(cluster: CassandraCluster | ExistingCluster) -> CassandraPlace:
     migrations = installed_migrations(COMPARISON_COMPONENTS)
     digest = hashlib.sha256("".join(one.checksum for one in migrations).encode()).hexdigest()[:8]
     place = CassandraPlace.of(cluster, f"qim_scylla_{digest}")

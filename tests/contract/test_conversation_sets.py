@@ -85,8 +85,11 @@ async def test_registering_again_at_any_time_adds_nothing(sets: ConversationSets
     assert await sets.of(*ana) == [hikers]
 
 
-async def test_registering_nothing_does_nothing(sets: ConversationSets) -> None:
+async def test_registering_nothing_changes_nothing(sets: ConversationSets, ana: Person) -> None:
+    hikers = group()
+    await sets.register([entry(ana, hikers)])
     await sets.register([])
+    assert await sets.of(*ana) == [hikers]
 
 
 async def test_people_and_tenants_are_kept_apart(sets: ConversationSets, ana: Person) -> None:

@@ -126,8 +126,13 @@ async def test_thousands_of_marks_of_one_person_are_written_at_once_and_come_who
     assert await ana.flags() == dict.fromkeys(groups, Flags(muted=True, changes=1))
 
 
-async def test_writing_nothing_does_nothing(archive: MarkArchive) -> None:
-    await archive.write([])
+async def test_writing_nothing_changes_nothing(ana: Person) -> None:
+    await ana.read(HIKERS, Cursor(0, 1))
+    await ana.received(PHONE, HIKERS, Cursor(0, 2))
+    await ana.archive.write([])
+    assert await ana.read_cursors() == {HIKERS: Cursor(0, 1)}
+    assert await ana.device_cursors() == {(PHONE, HIKERS): Cursor(0, 2)}
+    assert await ana.flags() == {}
 
 
 @pytest.mark.parametrize("cursor", [Cursor(2**18, 1), Cursor(0, 2**44)])

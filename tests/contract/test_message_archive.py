@@ -203,6 +203,23 @@ async def test_removed_buckets_are_gone_and_the_others_stay(archive: MessageArch
     )
 
 
+@pytest.mark.parametrize("end", [0, 1, 7, 999, 1_000])
+async def test_what_a_lost_line_left_behind_is_removed_and_stays_so(
+    archive: MessageArchive, hikers: Conversation, end: int
+) -> None:
+    lost = [row(seq) for seq in range(1, 1_006)]
+    later = COMMITTED_MS + 5
+    await archive.append(hikers, lost)
+    await archive.remove_after(hikers, end, 1_005, later)
+    await archive.remove_after(hikers, end, 0, later)
+    assert await seqs_of(archive, hikers, 1, 1_005, 1_000) == list(range(1, end + 1))
+
+    await archive.append(hikers, lost)
+    assert await seqs_of(archive, hikers, 1, 1_005, 1_000) == list(range(1, end + 1))
+    await archive.append(hikers, [row(end + 1, b"later", time_ms=later)])
+    assert (await archive.records(hikers, [end + 1]))[0].tail.body == b"later"
+
+
 async def test_heads_of_another_installation_are_not_seen(
     cassandra_session: CassandraSession, archive: MessageArchive, hikers: Conversation
 ) -> None:

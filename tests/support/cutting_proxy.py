@@ -14,8 +14,7 @@ class CuttingProxy:
     `release`, and goes through then."""
 
     def __init__(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = host, int(port)
+        self.retarget(target)
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self.swallows = False
@@ -29,6 +28,11 @@ class CuttingProxy:
         """Where clients connect."""
         assert self._server is not None
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def retarget(self, target: str) -> None:
+        """Forward new connections to another server."""
+        host, _, port = target.rpartition(":")
+        self._target = host, int(port)
 
     async def start(self, port: int = 0) -> None:
         """Listen on loopback, on a free port or on this one."""

@@ -26,7 +26,7 @@ from tests.conformance.runner.theatre import SESSIONS, Mode, Outcome, Theatre
 from qim_client.presentation import explain
 from qim_devkit.start_faults import START_FAULTS
 from qim_devkit.suite import Suite
-from qim_devkit.tiered import CLUSTER_DIRECTORY, COLD, PROMPT, Backend, BackendArguments, backend_arguments, new_tenant
+from qim_devkit.tiered import CLUSTER_HELP, COLD, PROMPT, Backend, BackendArguments, backend_arguments, new_tenant
 
 ALL: Final = "all"
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--mode", choices=[*Mode, ALL], default=Mode.PULL, help="how (tests/conformance/README.md)")
     parser.add_argument("--seed", type=int, default=0, help="chooses the steps at which the mode wiped loses things")
     parser.add_argument("--backend", choices=list(Backend), default=Backend.REDIS)
-    parser.add_argument("--cassandra", type=Path, default=CLUSTER_DIRECTORY, help="the directory of the cluster")
+    parser.add_argument("--cassandra", type=Path, metavar="DIRECTORY", help=CLUSTER_HELP)
     parser.add_argument("files", metavar="FILE", type=Path, nargs="*", help="scenario files; default: all of them")
     given = parser.parse_args(arguments)
     modes = list(Mode) if given.mode == ALL else [Mode(given.mode)]

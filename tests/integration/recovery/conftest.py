@@ -108,7 +108,7 @@ class Recovering:
                 RedisOutbox(instance, topology), self.archive, Holding(lease, metrics), metrics, linger_seconds=0
             )
             recovery = Recovery(
-                Place(0, server.address, topology.buckets_of(0), self.ack_level),
+                Place(0, server.address, topology, self.ack_level),
                 RedisRecovery(instance, topology, self.guard(server), (0, topology)),
                 self.archive,
                 drain=archiver.catch_up,

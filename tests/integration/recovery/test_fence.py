@@ -47,6 +47,23 @@ class Unreachable:
         return await self._positions.of(instance)
 
 
+class Elsewhere:
+    """An archive that is another one as long as it is `empty`; it has noted `noted` then."""
+
+    def __init__(self, positions: ArchivePositions) -> None:
+        self._positions = positions
+        self.empty = True
+        self.noted: dict[int, ArchivePosition] = {}
+
+    async def announce(self, instance: int, positions: Mapping[int, ArchivePosition]) -> None:
+        """As the archive."""
+        await self._positions.announce(instance, positions)
+
+    async def of(self, instance: int) -> dict[int, ArchivePosition]:
+        """What it knows."""
+        return self.noted if self.empty else await self._positions.of(instance)
+
+
 @asynccontextmanager
 async def guarded(
     recovering: Recovering, server: ValkeyServer, positions: ArchivePositions | None, *, ack_level: str = "log"
@@ -235,6 +252,66 @@ async def test_an_instance_whose_log_nobody_knows_is_fenced(
         assert await says_fenced(instance)
         await recovering.recover(empty, Loss.EXCLUDED)
         await connected_again(instance)
+
+
+async def test_an_archive_that_knows_less_than_the_instance_says_is_not_accepted(
+    recovering: Recovering, world: World, valkey: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = await world.chat.create(ANA, BEN)
+    await world.chat.send_many(20, ANA, group)
+    await recovering.archive_all(world.stores)
+    right = recovering.archive.positions
+    wrong = Elsewhere(right)
+    async with guarded(recovering, valkey, wrong) as instance:
+        with pytest.raises(RedisUnavailable):
+            await instance.call("PING")
+        async with recovering.instance(valkey) as direct:
+            assert await direct.call("EXISTS", FENCE_KEY) == 0, "nothing is wrong with the instance"
+        # Tried again: the right archive after all.
+        wrong.empty = False
+        await connected_again(instance)
+        assert await instance.call("PING") == b"PONG"
+    told = [entry for entry in caplog.records if "knows nothing of it" in entry.getMessage()]
+    assert [entry.levelname for entry in told].count("ERROR") == 1
+    assert "QIM_CASSANDRA_KEYSPACE" in told[0].getMessage()
+
+
+async def test_the_wrong_archive_is_noticed_at_the_start_of_a_service_that_knows_the_instance(
+    recovering: Recovering, world: World, valkey: ValkeyServer
+) -> None:
+    await world.chat.create(ANA, BEN)
+    await recovering.archive_all(world.stores)
+    right = recovering.archive.positions
+    async with guarded(recovering, valkey, right) as instance:
+        assert await instance.call("PING") == b"PONG"
+    # Without Cassandra a service starts, and looks at its next connection.
+    unreachable = Unreachable(Elsewhere(right))
+    unreachable.cut = True
+    async with guarded(recovering, valkey, unreachable) as instance:
+        assert await instance.call("PING") == b"PONG"
+        unreachable.cut = False
+        instance.connection.close("for the test")
+
+        async def refused() -> bool:
+            return unreachable.asked >= 2 and not instance.connected
+
+        await until(refused)
+        with pytest.raises(RedisUnavailable):
+            await instance.call("PING")
+
+
+async def test_an_archive_that_was_set_back_is_not_accepted(
+    recovering: Recovering, world: World, valkey: ValkeyServer
+) -> None:
+    group = await world.chat.create(ANA, BEN)
+    await recovering.archive_all(world.stores)
+    restored = Elsewhere(recovering.archive.positions)
+    restored.noted = await recovering.archive.positions.of(0)
+    await world.chat.send_many(20, ANA, group)
+    await recovering.archive_all(world.stores)
+    async with guarded(recovering, valkey, restored) as instance:
+        with pytest.raises(RedisUnavailable):
+            await instance.call("PING")
 
 
 async def test_calls_to_a_fenced_instance_are_refused_at_once_and_told_no_details(

@@ -12,11 +12,13 @@ from tests.support.command_lines import Ended, run_program
 from tests.support.past import Past, World, sights
 
 from qim_common.cassandra import CassandraSettings
+from qim_common.positions import Position
 from qim_common.redis import Role, read_fingerprint
 from qim_common.redis.fence import read_fence
 from qim_devkit.cassandra import CassandraCluster
 from qim_devkit.pki import DevPki
 from qim_devkit.valkey import ValkeyServer
+from qim_writer.storage_archive import ArchivePosition
 
 
 @pytest_asyncio.fixture
@@ -106,6 +108,42 @@ async def test_what_cannot_be_recovered_is_refused_with_its_reason(
     ended = await recover(arguments, environment | changes)
     assert ended.code == code, ended.err
     assert told in ended.err + ended.out
+
+
+async def test_other_addresses_than_those_of_the_services_are_refused(
+    recovering: Recovering, world: World, valkey: ValkeyServer, empty: ValkeyServer, environment: dict[str, str]
+) -> None:
+    """Else the buckets of an instance that serves would be rebuilt into the empty one."""
+    with_another = environment | {"QIM_INSTALLATION_ID": "tests", "QIM_MESSAGE_STORE_ADDRS": valkey.address}
+    swapped = await recover("--instance 0 --accept-loss --yes", with_another)
+    assert swapped.code == 1
+    assert f"instance 1 ({valkey.address}): position is 0 on the instance and 1 in the configuration" in swapped.err
+
+    async with recovering.instance(empty) as instance:
+        assert await instance.call("DBSIZE") == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"QIM_MESSAGE_STORE_ADDRS": "127.0.0.1:1"}, {"QIM_COMMIT_BUCKETS": "2"}, {"QIM_COMMIT_BUCKETS": "7"}],
+)
+async def test_another_topology_than_that_of_the_archive_is_refused(
+    recovering: Recovering, empty: ValkeyServer, environment: dict[str, str], changes: dict[str, str]
+) -> None:
+    ended = await recover("--instance 0 --accept-loss --yes", environment | changes)
+    assert ended.code == 1
+    assert "the archive was written with other addresses or another number of buckets" in ended.err
+    async with recovering.instance(empty) as instance:
+        assert await instance.call("DBSIZE") == 0
+
+
+async def test_an_address_that_was_forgotten_is_missed(
+    recovering: Recovering, empty: ValkeyServer, environment: dict[str, str]
+) -> None:
+    await recovering.archive.positions.announce(1, {1: ArchivePosition("another", Position(1, 1))})
+    ended = await recover("--instance 0 --accept-loss --yes", environment)
+    assert ended.code == 1
+    assert "it knows an instance 1" in ended.err
 
 
 @pytest.fixture

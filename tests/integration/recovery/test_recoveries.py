@@ -12,8 +12,9 @@ from tests.support.chat import ANA, BEN, acting
 from tests.support.past import PEOPLE, Past, World, keys_of, sights
 
 from qim_common.errors import RequestTooOld
-from qim_common.ids import group_conversation_id, uuid7
+from qim_common.ids import group_conversation_id, show, uuid7
 from qim_common.keys import BucketKeys
+from qim_common.records import pack_record
 from qim_common.recovery import Loss, RecoveryRefused
 from qim_common.redis import read_fingerprint
 from qim_common.redis.fence import FENCE_KEY
@@ -21,6 +22,7 @@ from qim_common.redis.fingerprint import KEY
 from qim_devkit.valkey import ValkeyServer
 from qim_writer.backends.redis.recovering import LOCK_KEY
 from qim_writer.commands.recover.errors import ArchiveDamaged
+from qim_writer.domain.archive_rounds import ArchiveRow
 from qim_writer.storage import Conversation
 from qim_writer.storage_archive import ArchiveHead
 
@@ -325,6 +327,29 @@ async def test_an_archive_without_the_creation_of_a_conversation_ends_the_run(
     recovering: Recovering, empty: ValkeyServer
 ) -> None:
     place = Conversation(recovering.tenant, group_conversation_id(uuid7()))
-    await recovering.archive.messages.advance_heads([(place, ArchiveHead(0, 0))])
-    with pytest.raises(ArchiveDamaged, match="no row of its creation"):
+    await recovering.archive.messages.advance_heads([(place, ArchiveHead(0, 1))])
+    with pytest.raises(ArchiveDamaged, match=r"no row of its creation.*--accept-loss"):
         await recovering.recover(empty, Loss.EXCLUDED)
+
+
+async def test_a_conversation_that_is_damaged_in_the_archive_is_left_out_of_an_accepted_loss(
+    recovering: Recovering, world: World, empty: ValkeyServer
+) -> None:
+    damaged, whole = await world.chat.create(ANA, BEN), await world.chat.create(ANA, BEN)
+    for group in (damaged, whole):
+        await world.chat.send(ANA, group)
+    await recovering.archive_all(world.stores)
+    place = world.chat.of(damaged)
+    (record,) = await recovering.archive.messages.page(place, 1, 1, 1)
+    stranger = record._replace(time_ms=record.time_ms + 1, tail=record.tail._replace(sender=PEOPLE[7]))
+    await recovering.archive.messages.append(place, [ArchiveRow(1, pack_record(stranger))])
+
+    with pytest.raises(ArchiveDamaged, match=rf"{show(damaged)}.*the sender of seq 1"):
+        await recovering.recover(empty, Loss.EXCLUDED)
+    report = await recovering.recover(empty, Loss.ACCEPTED)
+
+    (left_out,) = report.left_out
+    assert show(damaged) in left_out
+    async with recovering.world(empty) as recovered:
+        assert await recovered.chat.read(BEN, whole) == [1]
+        assert await recovered.stores.call("KEYS", f"*{damaged.hex()}*") == []

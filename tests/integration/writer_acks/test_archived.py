@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pytest
 import pytest_asyncio
@@ -17,7 +18,7 @@ from tests.support.chat import ANA, BEN, CARA, DAN, TENANT, Chat, Outcomes, acti
 from tests.support.redis_stores import RedisStores, redis_stores
 
 from qim_common.errors import BackendUnavailable, PermissionDenied, QimError
-from qim_common.ids import ConversationId, TenantId, direct_conversation_id, uuid7
+from qim_common.ids import ConversationId, TenantId, UserId, direct_conversation_id, uuid7
 from qim_common.records import Audience
 from qim_devkit.valkey import ValkeyServer
 from qim_writer.backends.redis import archive_waits
@@ -28,9 +29,11 @@ from qim_writer.commands.states import ConversationQuery, PersonStates
 from qim_writer.commands.trimming import Trimmer
 from qim_writer.domain.hints import HintRun
 from qim_writer.domain.policy import GroupSettings, Limits
+from qim_writer.storage import ChangeAnswer, Changes
 
 pytestmark = pytest.mark.server
 
+T = TypeVar("T")
 LIMITS = Limits(broadcast_max_members=3)
 EVERYTHING = 10**9
 
@@ -226,6 +229,139 @@ async def test_a_change_is_not_answered_for_ever(archive: Archive, monkeypatch: 
         await archive.chat.add(group, CARA, request_id=request)
     await archive.note(group)
     assert (await archive.chat.add(group, CARA, request_id=request)).seq == 1
+
+
+@dataclass
+class Pending:
+    """A group of ANA and BEN with an archived message; DAN's joining is committed, and waits for the archive."""
+
+    archive: Archive
+    group: ConversationId
+    joining: asyncio.Task[ChangeAnswer]
+
+    async def after_the_archive(self, reading: Awaitable[T]) -> T:
+        """What a read answers, which is given when the archive has the change and no sooner."""
+        read = asyncio.ensure_future(reading)
+        await self.archive.waits(2)
+        assert not read.done()
+        await self.archive.note(self.group)
+        await self.joining
+        return await read
+
+
+@pytest_asyncio.fixture
+async def pending(archive: Archive) -> AsyncIterator[Pending]:
+    group = await archive.group()
+    await archive.chat.send(ANA, group)
+    await archive.note(group, seq=1, revision=1)
+    joining = asyncio.create_task(archive.chat.add(group, DAN))
+    await archive.waits(1)
+    yield Pending(archive, group, joining)
+    await archive.note(group)
+    await joining
+
+
+async def test_a_page_of_members_is_told_when_the_archive_has_it(pending: Pending) -> None:
+    chat, group = pending.archive.chat, pending.group
+    page = await pending.after_the_archive(chat.stores.membership.members_page(chat.of(group), b"", 10))
+    assert page is not None
+    assert (page.version, page.count, len(page.entries)) == (2, 3, 3)
+
+
+async def test_the_changes_since_a_version_end_at_the_archived_one(pending: Pending) -> None:
+    chat, group = pending.archive.chat, pending.group
+    assert await chat.stores.membership.changes_since(chat.of(group), 1, 10) == Changes((), 1)
+    told = await pending.after_the_archive(chat.stores.membership.changes_since(chat.of(group), 2, 10))
+    assert told == Changes((), 2)
+    later = await chat.stores.membership.changes_since(chat.of(group), 1, 10)
+    assert later is not None
+    assert [change.users for change in later.changes] == [(DAN,)]
+
+
+async def test_the_members_at_an_archived_version_wait_for_nothing(pending: Pending) -> None:
+    chat, group = pending.archive.chat, pending.group
+
+    async def members(version: int) -> set[bytes]:
+        pages = chat.stores.membership.members_at(chat.of(group), version, None)
+        return {entry[2:] async for page in pages for entry in page}
+
+    assert await members(1) == {ANA, BEN}
+    assert await pending.after_the_archive(members(2)) == {ANA, BEN, DAN}
+
+
+@pytest.mark.parametrize("who", [ANA, DAN, user(77)])
+async def test_facts_are_told_when_the_archive_has_their_version(pending: Pending, who: UserId) -> None:
+    chat, group = pending.archive.chat, pending.group
+    facts = await pending.after_the_archive(chat.stores.membership.facts(chat.of(group), who))
+    assert facts is not None
+    assert (facts.version, facts.revision, facts.member_count) == (2, 2, 3)
+
+
+async def test_facts_are_not_waited_for_for_ever(pending: Pending, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_waits, "CHANGE_SECONDS", 0.05)
+    chat, group = pending.archive.chat, pending.group
+    with pytest.raises(BackendUnavailable):
+        await chat.stores.membership.facts(chat.of(group), ANA)
+
+
+async def test_a_list_shows_the_version_and_the_stays_of_the_archived_head_and_does_not_wait(archive: Archive) -> None:
+    group = await archive.group()
+    chat = archive.chat
+    await chat.add(group, CARA)
+    await archive.note(group, seq=1, revision=2)
+    changes: list[Callable[[], Awaitable[object]]] = [
+        lambda: chat.remove(group, CARA),
+        lambda: chat.add(group, DAN),
+        lambda: chat.add(group, CARA),
+    ]
+    # As another writer would, not waiting for the change before: who waits goes away, the change is committed.
+    for change in changes:
+        asking = asyncio.ensure_future(change())
+        await archive.waits(1)
+        asking.cancel()
+        await asyncio.wait([asking])
+        await archive.waits(0)
+
+    async def shown(who: UserId) -> tuple[int, list[tuple[int, int]]]:
+        (look,) = await chat.stores.membership.looks(TENANT, who, [group])
+        assert look is not None
+        stays = look.facts.person.stays if look.facts.person else ()
+        return look.facts.version, [(stay.began_version, stay.ended_version) for stay in stays]
+
+    for seq, version, cara, dan in (
+        (1, 2, [(2, 0)], []),
+        (2, 3, [(2, 3)], []),
+        (3, 4, [(2, 3)], [(4, 0)]),
+        (4, 5, [(2, 3), (5, 0)], [(4, 0)]),
+    ):
+        await archive.note(group, seq=seq, revision=seq + 1)
+        assert await shown(CARA) == (version, cara)
+        assert await shown(DAN) == (version, dan)
+        assert await shown(ANA) == (version, [(1, 0)])
+
+
+async def test_a_creation_that_waits_is_in_no_list(archive: Archive) -> None:
+    group = ConversationId(b"\x02" + uuid7()[1:])
+    made = asyncio.create_task(archive.chat.create(ANA, BEN, group_id=group))
+    await archive.waits(1)
+    assert await archive.chat.stores.membership.looks(TENANT, ANA, [group]) == [None]
+    await archive.note(group, seq=0, revision=1)
+    await made
+    (look,) = await archive.chat.stores.membership.looks(TENANT, ANA, [group])
+    assert look is not None
+    assert look.facts.version == 1
+
+
+async def test_a_long_row_of_changes_that_wait_is_walked_to_its_end(archive: Archive) -> None:
+    group = await archive.group()
+    for _ in range(40):
+        await archive.chat.add(group, DAN)
+        await archive.chat.remove(group, DAN)
+    for seq in (0, 1, 15, 16, 17, 79):
+        await archive.note(group, seq=seq, revision=seq + 1)
+        assert await archive.chat.stores.membership.changes_since(archive.chat.of(group), 1 + seq, 10) == Changes(
+            (), 1 + seq
+        )
 
 
 async def history(archive: Archive, seed: int) -> ConversationId:

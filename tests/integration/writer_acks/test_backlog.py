@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -147,3 +149,39 @@ async def test_what_is_committed_is_counted(outbox: Outbox) -> None:
     await outbox.chat.send_many(MOST, ANA, group)
     await outbox.gate.look()
     assert await refused(outbox, group)
+
+
+@pytest.mark.parametrize("junk", [("HSET", "rec", "many"), ("SET", "a string")])
+async def test_counters_that_are_none_hide_the_number_and_not_the_gate(outbox: Outbox, junk: tuple[str, ...]) -> None:
+    group = await outbox.chat.create(ANA, BEN)
+    own = outbox.stores.bucket(group)
+    strange = next(bucket for bucket in outbox.stores.store.buckets if bucket.bucket != own.bucket)
+    verb, *rest = junk
+    await outbox.stores.call("DEL", strange.meta)
+    await outbox.stores.call(verb, strange.meta, *rest)
+    await outbox.stores.call("HSET", own.meta, "rec", 101, "arcd", 0)
+    await outbox.gate.look()
+    assert math.isnan(metric("qim_writer_outbox_messages", instance="0"))
+    assert await refused(outbox, group)
+
+
+async def test_the_number_is_unknown_while_an_instance_does_not_answer(
+    valkey: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with redis_stores(valkey, buckets=4, outbox_max=MOST) as stores:
+        await stores.begin_archive()
+        gate = stores.store.backlog
+        assert gate is not None
+        await gate.look()
+        assert metric("qim_writer_outbox_messages", instance="0") == 0
+        valkey.kill()
+        for _ in range(5):
+            await gate.look()
+        assert math.isnan(metric("qim_writer_outbox_messages", instance="0"))
+        valkey.start()
+        await connected_again(stores.store.instances[0])
+        await gate.look()
+        assert metric("qim_writer_outbox_messages", instance="0") == 0
+    assert caplog.text.count("its backlog is not known") == 1
+    assert caplog.text.count("its backlog is known again") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import struct
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ import pytest
 from tests.integration.writer_retention.conftest import NOW_MS, Keeper, ago
 from tests.support.chat import ANA, BEN, CARA, DAN, TENANT, Chat
 from tests.support.redis_stores import RedisStores, redis_stores
+from tests.support.valkey import connected_again
 from tests.support.writers import ANA as WIRE_ANA
 from tests.support.writers import TENANT as WIRE_TENANT
 from tests.support.writers import Writers, until
@@ -143,6 +145,27 @@ async def test_a_writer_that_was_killed_between_floor_and_removal_takes_it_up(wr
     async with writers.another():
         await until(lambda: not instance.sismember(bucket.untrimmed, struct.pack(">Q16s", WIRE_TENANT, created.group)))
     assert sorted(map(int, instance.hkeys(keys.msgrec))) == [4, 5]
+
+
+async def test_an_instance_that_is_lost_is_told_of_once(valkey: ValkeyServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with redis_stores(valkey, buckets=16) as stores:
+        keeper = Keeper(Chat(stores), stores)
+        valkey.kill()
+        for _ in range(3):
+            await keeper.trimmer.find_left()
+            await keeper.retention.round()
+        valkey.start()
+        await connected_again(stores.store.instances[0])
+        await keeper.trimmer.find_left()
+        await keeper.retention.round()
+    told = [record.getMessage() for record in caplog.records if record.name.endswith("trimming")]
+    assert [line.partition(": BACKEND")[0] for line in told] == [
+        "instance 0: removals may be left",
+        "instance 0: retention leaves it out",
+        "instance 0: the removals that are left can be read again",
+        "instance 0: retention goes on",
+    ]
 
 
 async def test_two_processes_at_once_do_no_harm(keeper: Keeper, chat: Chat, valkey_session: ValkeyServer) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import pytest_asyncio
@@ -23,6 +24,7 @@ from qim_common.ids import ConversationId, direct_conversation_id, uuid7
 from qim_common.redis import Argument, Instance, ReplyError, Script, run
 from qim_devkit.valkey import ValkeyServer, free_port
 from qim_writer.backends.redis.archive_removals import RedisArchiveRemovals
+from qim_writer.backends.redis.behind import RedisBehind
 from qim_writer.backends.redis.eviction import RedisHotRecords
 from qim_writer.backends.redis.group_state import RedisGroupStateStore
 from qim_writer.backends.redis.membership import RedisMembershipStore
@@ -34,7 +36,7 @@ from qim_writer.commands.trimming import Trimmer
 from qim_writer.domain.archive_rounds import gather
 from qim_writer.domain.policy import GroupSettings, Limits
 from qim_writer.domain.visible import UnreadSpan
-from qim_writer.storage_outbox import Evicted
+from qim_writer.storage_outbox import Evicted, OutboxBehind
 
 pytestmark = pytest.mark.server
 
@@ -151,9 +153,16 @@ async def test_reading_up_to_the_archived_head_touches_one_slot_a_conversation(s
     group = await chat.create(ANA, BEN, broadcast_max_members=2)
     await chat.add(group, CARA)
     await chat.send(ANA, group)
-    await stores.call("HSET", stores.keys(group).grpmeta, "aseq", 1)
+    await stores.call("HSET", stores.keys(group).grpmeta, "aseq", 0, "arev", 1)
     server = stores.store.instances[0]
     readers = RedisMembershipStore(RedisStore([server], stores.store.topology, retention_ms=1, ack_level="archived"))
+    changes = await readers.changes_since(chat.of(group), 1, 10)
+    assert changes is not None
+    assert changes.current == 1
+    (waits,) = await readers.looks(TENANT, ANA, [group])
+    assert waits is not None
+    assert waits.facts.version == 1
+    await stores.call("HSET", stores.keys(group).grpmeta, "aseq", 1, "arev", 2)
     for facts in (
         await readers.facts(chat.of(group), ANA),
         *(look and look.facts for look in await readers.looks(TENANT, ANA, [group])),
@@ -173,7 +182,8 @@ async def test_the_archivers_scripts_touch_one_slot_a_call(stores: RedisStores) 
         read = await outbox.read({bucket: position}, max_bytes=2**20)
         for entries in read.entries.values():
             assert await outbox.note([gather(bucket, position, entries)]) == frozenset()
-    assert await outbox.backlog() == 0
+    behind = RedisBehind(stores.store.instances[0], stores.store.topology)
+    assert await behind.look() == OutboxBehind(0, None, ANY)
     hot = RedisHotRecords(stores.store.instances[0], stores.store.topology)
     for group in groups:
         assert await hot.evict(chat.of(group), 0) == Evicted(4, more=False)

@@ -7,12 +7,16 @@ import random
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from tests.integration.writer_tiered.conftest import CuttableCassandra, TieredKeeper
 from tests.support.chat import ANA, BEN, CARA, DAN, EVE, TENANT, Chat, acting
+from tests.support.writers import until
 
+from qim_common.cassandra import CassandraSession
 from qim_common.enums import LeaverHistory, NewcomerPolicy, RejoinHistory
 from qim_common.errors import BackendUnavailable
 from qim_common.ids import ConversationId, uuid7
+from qim_writer.backends.cassandra.archive import CassandraArchive
 from qim_writer.commands.delivered import Withheld
 from qim_writer.commands.history import Direction
 from qim_writer.commands.states import ConversationQuery
@@ -187,16 +191,72 @@ async def test_what_lies_below_the_floor_is_gone_from_both_sides_for_every_reade
     assert (await chat.read(BEN, group))[0] == 101
 
 
-async def test_a_bucket_that_goes_while_a_page_is_read_leaves_the_rest_of_it(keeper: TieredKeeper, chat: Chat) -> None:
+async def test_a_bucket_that_goes_while_a_page_is_read_leaves_the_rest_of_it(
+    keeper: TieredKeeper, chat: Chat, cuttable: CuttableCassandra, cassandra_session: CassandraSession
+) -> None:
     group = await chat.create(ANA, BEN)
     for _ in range(6):
         await chat.send_many(200, ANA, group)
     await keeper.cool(group)
     facts_before = await chat.history.range(acting(BEN), group)
     assert len(facts_before[3].ranges) == 1
-    await keeper.archive.remove_buckets(chat.of(group), [0])
-    records = await keeper.stores.messages.records(chat.of(group), range(990, 1_011))
-    assert [record.seq for record in records] == list(range(1_001, 1_011))
+
+    # The read is on its way to the archive while the floor rises over the bucket, which goes then.
+    cuttable.flows.clear()
+    cuttable.asked = 0
+    read = asyncio.create_task(keeper.stores.messages.records(chat.of(group), range(990, 1_011)))
+
+    async def asked() -> bool:
+        return cuttable.asked > 0
+
+    await until(asked)
+    await keeper.groups.clear_group(chat.operator, uuid7(), group, 1_000)
+    await CassandraArchive(cassandra_session, installation_id="tests", buckets=4).remove_buckets(chat.of(group), [0])
+    cuttable.flows.set()
+    assert [record.seq for record in await read] == list(range(1_001, 1_011))
+
+
+@pytest.mark.parametrize("lost", ["a partition", "the keyspace"])
+async def test_messages_that_the_archive_has_lost_are_an_error_and_not_a_shorter_page(
+    keeper: TieredKeeper, chat: Chat, caplog: pytest.LogCaptureFixture, lost: str
+) -> None:
+    group = await chat.create(ANA, BEN)
+    for _ in range(6):
+        await chat.send_many(200, ANA, group)
+    whole = await chat.create(ANA, BEN)
+    await chat.send_many(20, ANA, whole)
+    await keeper.cool(whole)
+    await keeper.cool(group)
+    await keeper.archive.remove_buckets(chat.of(group), [0] if lost == "a partition" else [0, 1])
+    counted = missing_so_far()
+    for _ in range(2):
+        with pytest.raises(BackendUnavailable):
+            await chat.history.page(acting(BEN), group, 991, Direction.NEWER, 10)
+    with pytest.raises(BackendUnavailable):
+        await chat.history.named(acting(BEN), group, [3, 1_200])
+    with pytest.raises(BackendUnavailable):
+        await keeper.delivered.page(TENANT, BEN, group, 900, 50)
+    with pytest.raises(BackendUnavailable):
+        await keeper.stores.messages.records_of_many(TENANT, [(whole, [2]), (group, [5, 6])])
+    assert missing_so_far() - counted == 10 + 10 + 1 + 50 + 2
+    (told,) = [entry.getMessage() for entry in caplog.records if "the archive does not have" in entry.getMessage()]
+    assert bytes(group).hex() in told
+    assert "seq 991-1000" in told
+
+    # What is there is read as ever: hot messages, other conversations, and the other partition.
+    assert [record.seq for record in (await chat.history.named(acting(BEN), group, [1_200])).messages] == [1_200]
+    assert await chat.read(BEN, whole) == list(range(1, 21))
+    if lost == "a partition":
+        assert len((await chat.history.page(acting(BEN), group, 1_001, Direction.NEWER, 200)).messages) == 200
+
+    # Below a floor nobody misses anything.
+    await keeper.groups.clear_group(chat.operator, uuid7(), group, 1_199)
+    assert await chat.read(BEN, group) == [1_200]
+
+
+def missing_so_far() -> float:
+    """Records that were read and should have been in the archive."""
+    return REGISTRY.get_sample_value("qim_writer_archive_missing_total") or 0.0
 
 
 async def test_seqs_that_never_were_are_not_asked_of_the_archive(

@@ -19,7 +19,7 @@ from tests.support.writers import ANA, BEN, CARA, AnotherWriter, Writers, anothe
 
 from qim_client.values import Direction, GroupSettings, Outgoing
 from qim_common.cassandra import Statement
-from qim_common.errors import BackendUnavailable
+from qim_common.errors import BackendUnavailable, RemoteError
 from qim_common.identity import Principal, PrincipalKind
 from qim_common.ids import ConversationId, TenantId, show
 from qim_devkit.ports import allocate
@@ -146,7 +146,7 @@ async def test_a_writer_without_cassandra_starts_serves_what_is_hot_and_is_conne
             async def answered() -> bool:
                 try:
                     return len((await ben.pull_history(group, from_seq=100, limit=100, timeout=2)).messages) == 100
-                except BackendUnavailable:
+                except (BackendUnavailable, RemoteError):  # not connected yet, or busy with it
                     return False
 
             await until(answered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from qim_devkit.cassandra import CassandraCluster, CassandraNotAvailable, CassandraStartError, find_java, provide_jars
-from qim_devkit.cassandra.cluster import free_ports
+from qim_devkit.cassandra.cluster import NATIVE_PORT, free_ports
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
@@ -71,6 +72,20 @@ def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
         with pytest.raises(CassandraStartError, match=rf"node 2: 127\.0\.0\.2:{ports[0]} \(for CQL\) cannot be used"):
             cluster.nodes[1].launch(Path(sys.executable), tmp_path)
     assert not cluster.nodes[1].running
+
+
+def test_three_nodes_beside_a_foreign_cluster_find_ports_of_their_own_where_they_may(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # somebody has it already
+            taken.bind(("127.0.0.1", NATIVE_PORT))
+            taken.listen()
+        usual = CassandraCluster.at(tmp_path / "usual")
+        assert f"127.0.0.1:{NATIVE_PORT}" in usual.contact_points.split(",")
+        others = CassandraCluster.at(tmp_path / "other", usual_ports=False)
+        assert f"127.0.0.1:{NATIVE_PORT}" not in others.contact_points.split(",")
+        with pytest.raises(CassandraStartError, match=r"CASSANDRA=\.qim/other.*QIM_CASSANDRA_CONTACT_POINTS=host:port"):
+            usual.nodes[0].launch(Path(sys.executable), tmp_path)
 
 
 def test_a_node_that_ends_while_starting_is_told_with_its_log(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,13 @@ MAKE = shutil.which("make")
 pytestmark = pytest.mark.skipif(MAKE is None, reason="make is not installed")
 
 
-def run(*arguments: str, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, directory: Path | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["make", "--no-print-directory", *arguments],
         cwd=directory or repository_root(),
+        env=os.environ | dict(environment or {}),
         capture_output=True,
         text=True,
         timeout=30,
@@ -62,3 +67,23 @@ def test_an_older_python_is_refused_by_its_version(fresh: Path) -> None:
     assert finished.returncode != 0
     assert "python3.9 is Python 3.9.2" in finished.stderr
     assert not (fresh / ".venv").exists()
+
+
+def test_the_acceptance_list_without_java_ends_with_what_to_install(tmp_path: Path) -> None:
+    for name in ("env", "sh", "make", "ps"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    finished = run("acceptance", "-o", "setup", environment={"PATH": str(tmp_path), "JAVA_HOME": ""})
+    assert finished.returncode != 0
+    assert "Java is not installed; on Debian install openjdk-17-jre-headless and maven" in finished.stdout
+    assert "skipped" not in finished.stdout
+
+
+@pytest.mark.parametrize("target", ["up", "conformance", "replay", "bench"])
+def test_the_directory_of_a_cluster_reaches_every_target_with_a_backend(target: str) -> None:
+    planned = run("-n", target, "-o", "setup", "BACKEND=tiered", "CASSANDRA=.qim/other").stdout
+    assert "--backend 'tiered' --cassandra '.qim/other'" in planned
+    assert "--cassandra" not in run("-n", target, "-o", "setup", "BACKEND=tiered").stdout
+
+
+def test_the_directory_of_a_cluster_reaches_the_acceptance_list() -> None:
+    assert "QIM_TEST_CASSANDRA='.qim/other'" in run("-n", "acceptance", "-o", "setup", "CASSANDRA=.qim/other").stdout

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from qim_writer.domain.cold_reads import GAP_MAX, RANGE_MAX, ColdReads, cold_reads
+from qim_writer.domain.cold_reads import GAP_MAX, RANGE_MAX, ColdReads, cold_reads, left_out, stretches
 from qim_writer.domain.seq_buckets import SEQS_PER_BUCKET, whole_buckets
 
 
@@ -50,3 +50,35 @@ def test_whatever_is_wanted_is_read_and_no_range_is_longer_than_a_page() -> None
 )
 def test_a_bucket_is_whole_once_its_last_seq_is_reached(upto: int, whole: int) -> None:
     assert whole_buckets(upto) == whole
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "gone", "lost"),
+    [
+        ([], set(), 0, []),
+        ([1, 2, 3], {1, 2, 3}, 0, []),
+        ([3, 2, 1, 2], {2}, 0, [1, 3]),
+        ([1, 2, 3], {3}, 2, []),
+        ([1, 2, 3], set(), 2, [3]),
+        ([1, 2, 3], set(), 9, []),
+        ([5], {4, 6}, 0, [5]),
+    ],
+)
+def test_what_should_have_come_and_did_not_is_lost(
+    asked: list[int], found: set[int], gone: int, lost: list[int]
+) -> None:
+    assert left_out(asked, found, gone) == lost
+
+
+@pytest.mark.parametrize(
+    ("seqs", "words"),
+    [
+        ([], ""),
+        ([7], "7"),
+        ([1, 2, 3, 5, 8, 9], "1-3, 5, 8-9"),
+        (range(1, 1_001), "1-1000"),
+        ([1, 3, 5, 6, 7], "1, 3, and 3 more"),
+    ],
+)
+def test_lost_seqs_are_told_in_stretches(seqs: list[int], words: str) -> None:
+    assert stretches(seqs, at_most=2 if words.endswith("more") else 10) == words

@@ -48,7 +48,8 @@ def _redis_addr(text: str) -> str:
     return text
 
 
-def _comma_list(value: object) -> object:
+def comma_list(value: object) -> object:
+    """A text as its parts between commas, blanks and empty ones left out; anything else as it is."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
@@ -88,7 +89,7 @@ RedisAddr = Annotated[str, AfterValidator(_redis_addr)]
 """`host:port`, or a URL `redis://`, `rediss://`, `unix://`."""
 OptionalRedisAddr = Annotated[str, AfterValidator(lambda text: text and _redis_addr(text))]
 """The same, or empty: there is none."""
-RedisAddrs = Annotated[tuple[RedisAddr, ...], NoDecode, BeforeValidator(_comma_list)]
+RedisAddrs = Annotated[tuple[RedisAddr, ...], NoDecode, BeforeValidator(comma_list)]
 """Comma-separated; may be empty."""
 
 
@@ -144,6 +145,7 @@ class StoreSettings(BaseSettings):
     backend: Literal["redis", "tiered", "scylla"] = "redis"
     ack_level: Literal["log", "replicated", "archived"] = "log"
     replicas: Annotated[int, Field(ge=0, le=16)] = 0
+    promotion: Literal["resynchronise", "accept"] = "resynchronise"
     redis_addr: Annotated[OptionalRedisAddr, Field(validate_default=True)] = ""
     message_store_addrs: RedisAddrs = ()
     session_redis_addrs: RedisAddrs = ()

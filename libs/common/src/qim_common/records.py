@@ -84,7 +84,8 @@ class StateChange(IntEnum):
     OWN_CLEAR = 5
     FROZEN = 6
     GENERATION = 7
-    """Acknowledged seqs were lost for good (design.md invariant 11). Only in the group log, never in a dispatch log."""
+    """Acknowledged seqs were lost for good (design.md invariant 11). Only in the group log: no block of a dispatch log
+    tells of it."""
 
 
 # By the stored number: a message has two or three of these, and asking their class takes as long as all the rest.

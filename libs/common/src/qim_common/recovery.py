@@ -47,6 +47,7 @@ class RecoveryReport:
         drained: entries archived first; `removed`: keys removed.
         conversations, messages: rebuilt.
         generation_raised: whether generations rose.
+        left_out: conversations that could not be rebuilt from what the archive has, with the reason.
         log_id: the new identity of the instance's logs.
         seconds: how long it took.
     """
@@ -64,6 +65,7 @@ class RecoveryReport:
     conversations: int = 0
     messages: int = 0
     generation_raised: bool = False
+    left_out: tuple[str, ...] = ()
     log_id: str = ""
     seconds: float = 0.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from qim_common.identity import Role
@@ -33,21 +33,20 @@ def service_environment(
     pki: DevPki,
     paths: SuitePaths,
     listen: Mapping[str, str],
-    valkeys: Sequence[str],
     services: Mapping[str, str],
 ) -> dict[str, str]:
     """The whole environment of one service: this process's without any QIM_ variable, and what the suite sets.
 
+    But for the stores, which are the same for everybody.
+
     Args:
         listen: `host:port` of each of `listeners_of(name)`.
-        valkeys: `host:port` in the order of the topology.
         services: `host:port` of the services that others call, by their names.
     """
     service = service_of(name)
     # An archiver is a part of the writer: certificates have no role of its own.
     role = Role.WRITER if service == ARCHIVER else service
     files = pki.issue(role, f"{service}-0" if name == service else name)
-    first, *rest = valkeys
     settings = {
         "QIM_TLS_CERT_FILE": str(files.cert),
         "QIM_TLS_KEY_FILE": str(files.key),
@@ -55,8 +54,6 @@ def service_environment(
         "QIM_TRUST_DOMAIN": pki.trust_domain,
         "QIM_BINDINGS_FILE": str(paths.bindings),
         "QIM_TOKEN_KEY_FILE": str(paths.token_key),
-        "QIM_REDIS_ADDR": first,
-        "QIM_MESSAGE_STORE_ADDRS": ",".join(rest),
         "QIM_LOG_FORMAT": "text",
         "QIM_DRAIN_SECONDS": DRAIN_SECONDS,
     }

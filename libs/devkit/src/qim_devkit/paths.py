@@ -38,6 +38,11 @@ class SuitePaths:
         return self.root / "push.env"
 
     @property
+    def qimctl_environment(self) -> Path:
+        """What `qimctl recover` and `qimctl schema` need of the suite's stores (docs/recovery.md)."""
+        return self.root / "qimctl.env"
+
+    @property
     def webhook_secret(self) -> Path:
         """The secret of that webhook (QIM_WEBHOOK_SECRET_FILE), mode 0600."""
         return self.root / "webhook.secret"

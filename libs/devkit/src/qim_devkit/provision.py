@@ -136,12 +136,25 @@ def write_push_environment(
         "QIM_TLS_KEY_FILE": str(files.key),
         "QIM_WEBHOOK_SECRET_FILE": str(paths.webhook_secret),
     }
-    lines = ['# Written by `make up`, for a shell: docs/push.md, "Beside `make up`".']
+    _write_shell(paths.push_environment, 'docs/push.md, "Beside `make up`"', values)
+
+
+def write_qimctl_environment(paths: SuitePaths, stores: Mapping[str, str]) -> None:
+    """The environment of `qimctl recover` and `qimctl schema`, as shell lines.
+
+    Args:
+        stores: the variables that name the suite's stores.
+    """
+    _write_shell(paths.qimctl_environment, 'docs/recovery.md, "Try it on one machine"', stores)
+
+
+def _write_shell(path: Path, page: str, values: Mapping[str, str]) -> None:
+    lines = [f"# Written by `make up`, for a shell: {page}."]
     lines += [f"{name}={shlex.quote(value)}" for name, value in sorted(values.items())]
-    temporary = paths.push_environment.with_suffix(".new")
+    temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
     _write_private(temporary, "\n".join(lines) + "\n")
-    temporary.replace(paths.push_environment)
+    temporary.replace(path)
 
 
 def _write_key(path: Path) -> None:

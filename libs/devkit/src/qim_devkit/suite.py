@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from qim_common.identity import Role
-from qim_devkit.cassandra import CassandraCluster
+from qim_devkit.cassandra import CassandraCluster, ExistingCluster
 from qim_devkit.environment import listeners_of, service_environment, service_of
 from qim_devkit.paths import SuitePaths
 from qim_devkit.pki import CertFiles, DevPki
@@ -31,8 +31,10 @@ from qim_devkit.provision import (
     write_bindings,
     write_client_config,
     write_push_environment,
+    write_qimctl_environment,
     write_token_key,
 )
+from qim_devkit.stores import start_again, tell_of
 from qim_devkit.tiered import ARCHIVER, ARCHIVER_MODULE, Backend, CassandraPlace, keyspace_of
 from qim_devkit.valkey import ValkeyServer
 
@@ -60,7 +62,7 @@ class Suite:
         tenants: the tenants that the development identities may act in.
         env_overrides: environment variables of every service that replace or extend the ones made here.
         backend: a Backend; a directory keeps the one it began with.
-        cassandra: with `tiered`, and only then: the cluster or its contact points. It runs already, and goes on.
+        cassandra: with `tiered`, and only then: the cluster, here or elsewhere. It runs already, and goes on.
         keyspace: its tables are made where they are missing. By default one of the directory's own.
         archivers: how many archivers with `tiered`, from 0.
         ack_level: what an acknowledgement survives (storage.md, "Backends").
@@ -76,7 +78,7 @@ class Suite:
         tenants: Sequence[int] = (1,),
         env_overrides: Mapping[str, str] | None = None,
         backend: str = Backend.REDIS,
-        cassandra: CassandraCluster | str | None = None,
+        cassandra: CassandraCluster | ExistingCluster | None = None,
         keyspace: str = "",
         archivers: int = 1,
         ack_level: Literal["log", "replicated", "archived"] = "log",
@@ -176,14 +178,18 @@ class Suite:
                 server.start()
             if (place := self.cassandra_place) is not None:
                 await place.provide_tables()
+            await self._start_services()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start_services(self) -> None:
+        if self._services:
             first, *others = self._services.values()
             await first.start()
             outcomes = await asyncio.gather(*(service.start() for service in others), return_exceptions=True)
             for failure in filter(None, outcomes):
                 raise failure
-        except BaseException:
-            await self.stop()
-            raise
 
     def _provision(self) -> None:
         root = self.paths.root
@@ -199,7 +205,9 @@ class Suite:
         save_state(self.paths, state)
         write_bindings(self.paths, self.tenants)
         write_token_key(self.paths)
-        write_client_config(self.paths, self.pki, self.addresses, self.tenants[0])
+        if self.service_names:
+            write_client_config(self.paths, self.pki, self.addresses, self.tenants[0])
+        write_qimctl_environment(self.paths, self._stores())
         if self.session_names:
             write_push_environment(self.paths, self.pki, self.environment(SESSION), self._ports)
         self._valkeys = {
@@ -225,9 +233,17 @@ class Suite:
                 pki=self.pki,
                 paths=self.paths,
                 listen={port: self._address(port) for port in listeners_of(name)},
-                valkeys=self.valkey_addresses,
                 services={other: self._address(other) for other in MODULES if other in self.service_names},
             ),
+            **self._stores(),
+        }
+
+    def _stores(self) -> dict[str, str]:
+        """What everybody's environment says of the stores."""
+        first, *rest = self.valkey_addresses
+        return {
+            "QIM_REDIS_ADDR": first,
+            "QIM_MESSAGE_STORE_ADDRS": ",".join(rest),
             "QIM_INSTALLATION_ID": self._installation_id,
             "QIM_BACKEND": self.backend,
             "QIM_ACK_LEVEL": self.ack_level,
@@ -270,14 +286,25 @@ class Suite:
             self._valkeys[name].restart()
 
     async def watch(self) -> None:
-        """Return never; raises SuiteError as soon as a process ends that nobody asked to end."""
+        """Return never; raises SuiteError as soon as a process ends that nobody asked to end.
+
+        With `tiered` a Valkey is started again instead, which may raise ValkeyStartError, and standard error has what
+        became of it; so does it of an instance that is fenced from the beginning.
+        """
+        if self.backend == Backend.TIERED and self._services:
+            for number, server in enumerate(self._valkeys.values()):
+                await tell_of(number, server)
         while True:
             for service in self._services.values():
                 if not service.running:
                     raise SuiteError(f"{service.name} ended with {service.describe_end()}")
-            for name, server in self._valkeys.items():
+            for number, (name, server) in enumerate(self._valkeys.items()):
                 if not server.running:
-                    raise SuiteError(f"{name} ended; its log is {server.log_path}")
+                    if self.backend != Backend.TIERED:
+                        raise SuiteError(f"{name} ended; its log is {server.log_path}")
+                    await start_again(number, server)
+                    if self._services:
+                        await tell_of(number, server)
             await asyncio.sleep(_WATCH_SECONDS)
 
     async def __aenter__(self) -> Self:

@@ -19,7 +19,7 @@ from qim_common.cassandra.migrate import migrate, schema_status
 from qim_common.cassandra.migrations import MigrationError, installed_migrations
 from qim_common.ids import TenantId
 from qim_common.telemetry.metrics import CassandraMetrics
-from qim_devkit.cassandra import CassandraCluster
+from qim_devkit.cassandra import CONTACT_POINTS_VARIABLE, CassandraCluster, ExistingCluster
 from qim_devkit.cassandra.config import DATACENTER
 from qim_devkit.processes import SuiteError
 
@@ -36,6 +36,12 @@ ARCHIVER_MODULE: Final = "qim_writer.archiver_main"
 
 CLUSTER_DIRECTORY: Final = Path(".qim/cassandra")
 """Where `make cassandra-up` has its cluster."""
+
+CLUSTER_HELP: Final = (
+    f"the directory of the cluster; default: the Cassandra that {CONTACT_POINTS_VARIABLE} names, without that "
+    f"{CLUSTER_DIRECTORY}"
+)
+"""Of the option `--cassandra`, as `backend_arguments` takes it."""
 
 COLD: Final = {"QIM_HOT_RECORD_HOURS": "0"}
 """Messages leave Redis as soon as the archive holds them, so that whoever looks later reads from it."""
@@ -72,19 +78,24 @@ class BackendArguments(TypedDict, total=False):
     """The arguments of a suite that name its backend."""
 
     backend: str
-    cassandra: CassandraCluster | str | None
+    cassandra: CassandraCluster | ExistingCluster | None
     keyspace: str
 
 
 @contextlib.contextmanager
-def backend_arguments(backend: str, directory: Path, *, throwaway: bool = True) -> Iterator[BackendArguments]:
+def backend_arguments(
+    backend: str, directory: Path | None = None, *, throwaway: bool = True
+) -> Iterator[BackendArguments]:
     """The arguments of a suite, and for the backend `tiered` a running cluster: what is started here ends with it.
+
+    Without a directory it is the cluster that QIM_CASSANDRA_CONTACT_POINTS names, which is neither started nor stopped,
+    and without that the one of `make cassandra-up`.
 
     Called from a thread that lives as long as the cluster (qim_devkit.tether).
 
     Args:
         backend: a Backend.
-        directory: of the cluster; `make cassandra-up` has its own in .qim/cassandra.
+        directory: of the cluster. One that holds none gets three nodes, on the usual ports if they are free.
         throwaway: whether the suite's directory is removed afterwards.
 
     Raises:
@@ -94,11 +105,15 @@ def backend_arguments(backend: str, directory: Path, *, throwaway: bool = True) 
     if backend != Backend.TIERED:
         yield BackendArguments(backend=backend)
         return
-    cluster = CassandraCluster.at(directory, tether=True)
+    keyspace = shared_keyspace() if throwaway else ""
+    if directory is None and (existing := ExistingCluster.named()) is not None:
+        yield BackendArguments(backend=backend, cassandra=existing, keyspace=keyspace)
+        return
+    cluster = CassandraCluster.at(directory or CLUSTER_DIRECTORY, tether=True, usual_ports=directory is None)
     if not cluster.running:
         print(f"Starting Cassandra ({len(cluster.nodes)} nodes), which may take half a minute", file=sys.stderr)
     with cluster.up():
-        yield BackendArguments(backend=backend, cassandra=cluster, keyspace=shared_keyspace() if throwaway else "")
+        yield BackendArguments(backend=backend, cassandra=cluster, keyspace=keyspace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +133,9 @@ class CassandraPlace:
     copies: int = _COPIES
 
     @classmethod
-    def of(cls, cassandra: CassandraCluster | str, keyspace: str) -> Self:
-        """In a cluster of this machine, or where contact points say."""
-        if isinstance(cassandra, str):
-            return cls(cassandra, keyspace)
-        return cls(cassandra.contact_points, keyspace, cassandra.datacenter, min(_COPIES, len(cassandra.nodes)))
+    def of(cls, cassandra: CassandraCluster | ExistingCluster, keyspace: str) -> Self:
+        """In a cluster of this machine, or in one that is there."""
+        return cls(cassandra.contact_points, keyspace, cassandra.datacenter, min(_COPIES, cassandra.size))
 
     @property
     def environment(self) -> dict[str, str]:

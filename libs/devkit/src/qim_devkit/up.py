@@ -19,9 +19,11 @@ from typing import Annotated
 
 import typer
 
+from qim_devkit.cassandra import CONTACT_POINTS_VARIABLE
 from qim_devkit.cassandra.command import cassandra_down, cassandra_up
 from qim_devkit.cli_program import program
 from qim_devkit.paths import SuitePaths
+from qim_devkit.processes import SuiteError
 from qim_devkit.start_faults import START_FAULTS
 from qim_devkit.suite import Suite
 from qim_devkit.tiered import CLUSTER_DIRECTORY, Backend, backend_arguments
@@ -29,6 +31,11 @@ from qim_devkit.tiered import CLUSTER_DIRECTORY, Backend, backend_arguments
 FIRST_COMMAND = "--as ana group create hikers ben cara"
 TIERED_DIRECTORY = Path(".qim/tiered")
 """A directory keeps its backend, and data of both may stand side by side."""
+
+_STORES_HINT = (
+    "\nIf an instance has to be recovered first: `qim-dev up --backend tiered --stores` runs the stores without the "
+    "services (docs/recovery.md)"
+)
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -96,6 +103,11 @@ async def _start_and_watch(suite: Suite) -> None:
 
 def ready_line(suite: Suite) -> str:
     """The one line that tells that everything serves: the addresses, and the next command to try."""
+    if not suite.service_names:
+        file = _shown(suite.paths.qimctl_environment)
+        return (
+            f"the stores are ready{_place(suite.paths)}, without services; {file} has the variables of `qimctl recover`"
+        )
     addresses = ", ".join(f"{name} {address}" for name, address in suite.addresses.items())
     place, config = suite.cassandra_place, ""
     if place is not None:
@@ -132,16 +144,29 @@ def up(
     sessions: Annotated[int, typer.Option(min=1, max=16, help="How many replicas of the session service.")] = 1,
     backend: Annotated[Backend, typer.Option(help="Where messages are kept.")] = Backend.REDIS,
     cassandra: Annotated[
-        Path, typer.Option(help=f"With {Backend.TIERED}: the cluster's directory. One that runs is used and stays.")
-    ] = CLUSTER_DIRECTORY,
+        Path | None,
+        typer.Option(
+            help=f"With {Backend.TIERED}: the cluster's directory. One that runs is used and stays. Default: the "
+            f"Cassandra that {CONTACT_POINTS_VARIABLE} names, which nobody here starts or stops; without that "
+            f"{CLUSTER_DIRECTORY}."
+        ),
+    ] = None,
+    stores: Annotated[
+        bool, typer.Option("--stores", help="Run the stores without the services, to recover one (docs/recovery.md).")
+    ] = False,
 ) -> None:
     """Run the suite in the foreground; Ctrl-C stops it, and its data stays."""
     paths = SuitePaths((directory or (TIERED_DIRECTORY if backend == Backend.TIERED else Path(".qim"))).resolve())
     try:
         with exclusive(paths), backend_arguments(backend, cassandra, throwaway=False) as arguments:
-            asyncio.run(run(Suite(paths.root, valkeys=valkeys, sessions=sessions, **arguments)))
+            if stores:
+                suite = Suite(paths.root, valkeys=valkeys, services=(), archivers=0, **arguments)
+            else:
+                suite = Suite(paths.root, valkeys=valkeys, sessions=sessions, **arguments)
+            asyncio.run(run(suite))
     except (DirectoryInUseError, ValueError, *START_FAULTS) as error:
-        raise SystemExit(f"qim: {error}") from None
+        hint = _STORES_HINT if isinstance(error, SuiteError) and backend is Backend.TIERED else ""
+        raise SystemExit(f"qim: {error}{hint}") from None
     except KeyboardInterrupt:
         return  # while the cluster started, which has ended again
 

@@ -168,6 +168,7 @@ class ValkeyServer:
     def _launch(self, binary: Path) -> None:
         lines = [f"{name} {value or _quoted(value)}" for name, value in self.options.items()]
         lines += [f"bind {self.host}", f"port {self.port}", "daemonize no"]
+        lines += [f"pidfile {_quoted(str(self.directory / 'pid'))}"]
         lines += [f"dir {_quoted(str(self.directory))}", f"logfile {_quoted(str(self.log_path))}"]
         if self.unix_socket is not None:
             lines += [f"unixsocket {_quoted(str(self.unix_socket))}", "unixsocketperm 700"]

@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 from rich.text import Text
 
-from qim_admin import cli_questions, cli_recover
+from qim_admin import cli_fence, cli_questions, cli_recover
 from qim_admin.cli_group import GroupArgument, group_app
 from qim_admin.cli_retention import retention_app
 from qim_admin.cli_schema import schema_app
@@ -41,6 +41,7 @@ app.add_typer(retention_app, name="retention")
 app.command("explain")(cli_questions.explain)
 app.command("timeline")(cli_questions.timeline)
 app.command("recover")(cli_recover.recover)
+app.command("fence")(cli_fence.fence)
 
 UsersArgument = Annotated[list[str] | None, typer.Argument(metavar="USER", help="Ids of people.")]
 FileOption = Annotated[

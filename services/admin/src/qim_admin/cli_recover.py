@@ -88,4 +88,4 @@ def _words(report: RecoveryReport) -> list[str]:
         )
     if report.generation_raised:
         lines.append("the generation of every conversation was raised: readers of the older one resynchronise")
-    return lines
+    return lines + [f"left out: {one}" for one in report.left_out]

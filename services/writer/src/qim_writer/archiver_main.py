@@ -18,15 +18,17 @@ from qim_common.telemetry.logs import configure_logging
 from qim_common.telemetry.metrics import archiver_metrics
 from qim_common.topology import Topology
 from qim_writer.backends.cassandra.group_log import CassandraGroupLog
+from qim_writer.backends.redis.behind import LOOK_BEHIND, RedisBehind
 from qim_writer.backends.redis.eviction import EVICT_RECORDS, RedisHotRecords
 from qim_writer.backends.redis.fence import FenceGuard
 from qim_writer.backends.redis.outbox import HOLD_LEASE, NOTE_ARCHIVED, RedisArchiveLease, RedisOutbox, opening
 from qim_writer.commands.archive.evicting import Evictor
 from qim_writer.commands.archive.holding import LEASE_SECONDS, Holding
 from qim_writer.commands.archive.rounds import Archive, Archiver
+from qim_writer.commands.archive.watching import Watch
 from qim_writer.tiered_wiring import Tier, open_tier
 
-SCRIPTS = (NOTE_ARCHIVED, HOLD_LEASE, EVICT_RECORDS)
+SCRIPTS = (NOTE_ARCHIVED, HOLD_LEASE, EVICT_RECORDS, LOOK_BEHIND)
 
 
 async def serve(settings: ArchiverSettings) -> None:
@@ -46,7 +48,8 @@ async def serve(settings: ArchiverSettings) -> None:
         token = os.urandom(16)
         archivers, holdings = [], []
         for log, side in zip(logs, sides, strict=True):
-            holding = Holding(RedisArchiveLease(side, token=token, seconds=LEASE_SECONDS), metrics)
+            lease = RedisArchiveLease(side, token=token, seconds=LEASE_SECONDS)
+            holding = Holding(lease, metrics, name=f"the archiver's lease on instance {side.position}")
             archiver = Archiver(
                 RedisOutbox(log, topology),
                 archive,
@@ -55,9 +58,10 @@ async def serve(settings: ArchiverSettings) -> None:
                 linger_seconds=settings.linger_seconds,
             )
             evictor = Evictor(RedisHotRecords(side, topology), holding, metrics, hours=settings.hot_record_hours)
+            watch = Watch(RedisBehind(side, topology), holding, metrics)
             holdings.append(holding)
             archivers.append(archiver)
-            for work in (archiver.run, evictor.run, holding.run):
+            for work in (archiver.run, evictor.run, holding.run, watch.run):
                 _run(stack, work)
 
         async def drain(seconds: float) -> None:
@@ -89,7 +93,13 @@ async def _connect(
         where = "start Redis or mend QIM_REDIS_ADDR and QIM_MESSAGE_STORE_ADDRS; a first start needs Cassandra too"
         raise StartRefusedError(f"{error}; {where} (QIM_CASSANDRA_CONTACT_POINTS)") from None
     for instance in instances:
-        guard = FenceGuard(instance.position, topology, tier.positions, ack_level=settings.ack_level)
+        guard = FenceGuard(
+            instance.position,
+            topology,
+            tier.positions,
+            ack_level=settings.ack_level,
+            promotion=settings.promotion,
+        )
         await instance.admit(guard)
         await instance.admit(opening(topology.buckets_of(instance.position)))
     return instances

@@ -52,7 +52,14 @@ async def open_store(settings: WriterSettings, tier: Tier | None) -> RedisStore:
         await verify_topology(instances, topology, archive_knows=None if tier is None else tier.knows_instance)
         for instance in instances:
             positions = None if tier is None else tier.positions
-            await instance.admit(FenceGuard(instance.position, topology, positions, ack_level=settings.ack_level))
+            guard = FenceGuard(
+                instance.position,
+                topology,
+                positions,
+                ack_level=settings.ack_level,
+                promotion=settings.promotion,
+            )
+            await instance.admit(guard)
             if tier is not None:
                 await instance.admit(opening(topology.buckets_of(instance.position)))
     except BackendUnavailable as error:
@@ -83,9 +90,15 @@ async def serve(settings: WriterSettings) -> None:
     lane = HintLane(SessionLane(channels)) if channels else None
     membership = RedisMembershipStore(store)
     states = RedisGroupStateStore(store, archive_bucket=0 if tier is None else SEQS_PER_BUCKET)
-    trimmer = Trimmer(states, settings.commit_buckets, None if tier is None else tier.removal(store))
+    removal = None if tier is None else tier.removal(store)
+    place_of = store.topology.instance_of
+    trimmer = Trimmer(states, settings.commit_buckets, removal, instance_of=place_of)
     retention = Retention(
-        states, trimmer, settings.commit_buckets, interval_seconds=settings.retention_interval_seconds
+        states,
+        trimmer,
+        settings.commit_buckets,
+        interval_seconds=settings.retention_interval_seconds,
+        instance_of=place_of,
     )
     stores = Stores(
         membership=membership,

@@ -17,6 +17,7 @@ from qim_writer.backends.cassandra.archive import CassandraArchive
 from qim_writer.backends.cassandra.group_log import CassandraGroupLog
 from qim_writer.backends.cassandra.positions import CassandraArchivePositions
 from qim_writer.backends.redis.fence import FenceGuard
+from qim_writer.backends.redis.neighbours import refuse_misplaced
 from qim_writer.backends.redis.outbox import HOLD_LEASE, NOTE_ARCHIVED, RedisArchiveLease, RedisOutbox
 from qim_writer.backends.redis.recovering import RedisRecovery
 from qim_writer.commands.archive.holding import LEASE_SECONDS, Holding
@@ -39,9 +40,10 @@ async def recover(instance: int, loss: Loss, *, dry_run: bool, progress: Callabl
         server.on_connected += [check_instance, ScriptLoader((HOLD_LEASE, NOTE_ARCHIVED))]
         stack.push_async_callback(server.close)
         await server.start(CONNECT_SECONDS)
+        await refuse_misplaced(topology, instance, progress)
         place = _session_place(settings, server.address)
         if cassandra is None:
-            guard = FenceGuard(instance, topology, None, ack_level=settings.ack_level)
+            guard = FenceGuard(instance, topology, None, ack_level=settings.ack_level, promotion=settings.promotion)
             in_place = RedisRecovery(server, topology, guard, place)
             accept = Acceptance(instance, str(server.address), in_place, progress=progress)
             return await accept(loss, settings.ack_level, dry_run=dry_run)
@@ -53,7 +55,7 @@ async def recover(instance: int, loss: Loss, *, dry_run: bool, progress: Callabl
             CassandraGroupLog(session),
             positions,
         )
-        guard = FenceGuard(instance, topology, positions, ack_level=settings.ack_level)
+        guard = FenceGuard(instance, topology, positions, ack_level=settings.ack_level, promotion=settings.promotion)
         lease = RedisArchiveLease(server, token=os.urandom(16), seconds=LEASE_SECONDS)
         archiver = Archiver(
             RedisOutbox(server, topology),
@@ -63,7 +65,7 @@ async def recover(instance: int, loss: Loss, *, dry_run: bool, progress: Callabl
             linger_seconds=0,
         )
         recovery = Recovery(
-            Place(instance, str(server.address), topology.buckets_of(instance), settings.ack_level),
+            Place(instance, str(server.address), topology, settings.ack_level),
             RedisRecovery(server, topology, guard, place),
             archive,
             drain=archiver.catch_up,

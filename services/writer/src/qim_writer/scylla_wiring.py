@@ -5,7 +5,14 @@ from __future__ import annotations
 import logging
 
 from qim_common.bindings import Bindings
-from qim_common.cassandra import CassandraRefused, CassandraSession, CassandraSettings, CassandraUnavailable
+from qim_common.cassandra import (
+    CassandraRefused,
+    CassandraRequests,
+    CassandraSession,
+    CassandraSettings,
+    CassandraUnavailable,
+    Statement,
+)
 from qim_common.cassandra.migrate import require_migrated
 from qim_common.cassandra.migrations import COMPARISON_COMPONENTS, MigrationError, installed_migrations
 from qim_common.config import WriterSettings, load
@@ -20,6 +27,8 @@ from qim_writer.backends.scylla.membership import NoMembershipChanges, ScyllaMem
 from qim_writer.backends.scylla.messages import ScyllaMessageStore
 from qim_writer.commands.trimming import Retention, Trimmer
 from qim_writer.services import Stores, add_services
+
+_ARCHIVED = Statement("archive_in_use", "SELECT installation_id FROM archive_positions LIMIT 1")
 
 _log = logging.getLogger(__name__)
 
@@ -50,12 +59,24 @@ async def serve_comparison(settings: WriterSettings) -> None:
     await harness.run([session.close, commits.close])
 
 
+async def refuse_archive(session: CassandraRequests) -> None:
+    """Raises StartRefusedError for a keyspace that is the archive of an installation: ids of direct conversations are
+    always the same ones, and messages of this backend would replace the archived ones."""
+    found = await session.execute(_ARCHIVED)
+    if found:
+        raise StartRefusedError(
+            f"the keyspace is the archive of the installation {found[0][0]}, whose messages the backend scylla would "
+            "overwrite: name another one in QIM_CASSANDRA_KEYSPACE, and migrate it with `--backend scylla`"
+        )
+
+
 async def _open(settings: CassandraSettings) -> CassandraSession:
     """The session, its tables checked and its statements prepared."""
     try:
         session = await CassandraSession.connect(settings, cassandra_metrics())
         try:
             await require_migrated(session, installed_migrations(COMPARISON_COMPONENTS))
+            await refuse_archive(session)
             await session.prepare(*conversations.STATEMENTS, *people.STATEMENTS, *requests.STATEMENTS)
         except BaseException:
             await session.close()

@@ -148,12 +148,17 @@ class MembershipStore(Protocol):
         Raises IdempotencyKeyReused, RequestTooOld."""
         ...
 
-    async def facts(self, conversation: Conversation, user: UserId) -> Facts | None:
-        """One person in one conversation; None when there is no such conversation."""
+    async def facts(self, conversation: Conversation, user: UserId, *, told: bool = True) -> Facts | None:
+        """One person in one conversation; None when there is no such conversation.
+
+        With ack level archived it waits for a change of the conversation that the archive does not have yet. `told`
+        False: nobody is told of more than what lies at or below the head, and nothing waits."""
         ...
 
     async def looks(self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]) -> list[Look | None]:
-        """The same for many conversations of one person, in their order, each with the record at its head."""
+        """The same for many conversations of one person, in their order, each with the record at its head.
+
+        With ack level archived version and stays are those of the archived head, and nothing waits."""
         ...
 
     async def members_page(self, group: Conversation, after: bytes, limit: int) -> MembersPage | None:

@@ -96,6 +96,14 @@ class MessageArchive(Protocol):
         Records of them that are written later, by an archiver that lags, are gone as well."""
         ...
 
+    async def remove_after(self, conversation: Conversation, seq: int, last: int, before_ms: int) -> None:
+        """Delete what a lost line left behind: the records above `seq` that were committed before `before_ms`, to the
+        end of the seq bucket of `last`, at least to that of `seq + 1`. Again: no effect.
+
+        They are gone also where they are written later, or were written to fewer nodes than answer a read. Records
+        that are committed at `before_ms` or later hold."""
+        ...
+
 
 class ArchiveRemovals(Protocol):
     """How far the archive's records of a conversation were removed below its floor; noted beside the floor."""
@@ -106,25 +114,32 @@ class ArchiveRemovals(Protocol):
 
 
 class GroupLog(Protocol):
-    """What changed in each conversation: one row per revision, never deleted."""
+    """What changed in each conversation: one row per revision. Only what a lost line left behind is ever deleted."""
 
     async def append(self, rows: Sequence[GroupRow]) -> None:
         """Write rows of any conversations, durable at QUORUM once this returns; the same row again has no effect.
 
-        A row of a higher generation replaces one of a lower at the same revision."""
+        Of two rows of the same revision the one with the later commit time holds, as a whole."""
         ...
 
     def rows(self, conversation: Conversation, after_revision: int = 0) -> AsyncIterator[list[GroupRow]]:
         """The rows after a revision, ascending, in pages; up to the first revision that is missing."""
         ...
 
+    async def remove_after(self, conversation: Conversation, revision: int, last: int, before_ms: int) -> None:
+        """Delete what a lost line left behind: the rows above `revision` that were committed before `before_ms`, to the
+        end of the partition of `last`, at least to that of `revision + 1`; as `MessageArchive.remove_after`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ArchivePosition:
-    """How far one dispatch log may have been archived, at most: the entry's id, and the identity of the log."""
+    """How far one dispatch log may have been archived, at most: the entry's id, and the identity of the log. `former`:
+    the identities that the instance's logs had before, the newest last; none: what was noted of them stays."""
 
     log_id: str
     position: Position
+    former: tuple[str, ...] = ()
 
 
 class ArchivePositions(Protocol):

@@ -20,13 +20,14 @@ class OutboxState:
 
     Attributes:
         log_id: their identity.
-        archived: by bucket, the newest entry that is archived with all before it.
-        trimmed: buckets whose log has lost entries after that, which must never be.
+        archived: by bucket, the newest entry that is archived with all before it; without those of `refused`.
+        refused: why a bucket cannot be archived: its log has lost entries after that, which must never be, or its keys
+            cannot be read.
     """
 
     log_id: str
     archived: dict[int, Position]
-    trimmed: frozenset[int]
+    refused: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class OutboxRead:
     """Entries by bucket, ascending; buckets without any are left out.
 
     Attributes:
+        unreadable: why a bucket's entry after these is none; nothing behind it was read.
         log_id: the identity of the logs at this moment.
         server_ms: the instance's time, taken before the reading.
         complete: whether nothing more was there.
@@ -41,6 +43,7 @@ class OutboxRead:
     """
 
     entries: dict[int, list[OutboxEntry]]
+    unreadable: dict[int, str]
     log_id: str
     server_ms: int
     complete: bool
@@ -85,8 +88,32 @@ class Outbox(Protocol):
         another archiver was faster or the instance went back, or whose log has lost entries."""
         ...
 
-    async def backlog(self) -> int:
-        """Messages and state entries that are recorded and not archived."""
+
+@dataclass(frozen=True, slots=True)
+class OutboxBehind:
+    """How far the archive is behind an instance's logs.
+
+    Attributes:
+        messages: messages and state entries that are recorded and not archived.
+        oldest_ms: the commit time of the oldest entry that is not archived; None where there is none.
+        server_ms: the instance's time, taken before the logs were asked.
+    """
+
+    messages: int
+    oldest_ms: int | None
+    server_ms: int
+
+
+class Behind(Protocol):
+    """How far the archive is behind one instance; asked beside the rounds, on a connection of its own."""
+
+    @property
+    def instance(self) -> int:
+        """The instance's place in the configured list."""
+        ...
+
+    async def look(self) -> OutboxBehind:
+        """Ask all logs. A bucket whose keys cannot be read counts for nothing."""
         ...
 
 
@@ -112,6 +139,11 @@ class Evicted:
 
 class HotRecords(Protocol):
     """The records of one instance that are archived and still there."""
+
+    @property
+    def instance(self) -> int:
+        """The instance's place in the configured list."""
+        ...
 
     @property
     def buckets(self) -> Sequence[int]:

@@ -51,6 +51,10 @@ class RebuildTarget(Protocol):
         """The state itself, at last: everybody's stays, members, counters, and the membership log's entries."""
         ...
 
+    async def forget(self, conversation: Conversation) -> None:
+        """Remove what was added of a conversation so far, whose state was not; idempotency entries stay."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceSurvey:
@@ -92,7 +96,7 @@ class RecoverableInstance(RebuildTarget, Protocol):
         ...
 
     async def survey(self) -> InstanceSurvey:
-        """What is there. A judgement of the fence is noted by it."""
+        """What is there. Nothing is changed by it: also the fence's judgement is noted nowhere."""
         ...
 
     async def begin(self, recovery: str, why: str) -> None:
@@ -121,5 +125,6 @@ class RecoverableInstance(RebuildTarget, Protocol):
         ...
 
     async def finish(self, log_id: str, replaces: Sequence[str]) -> None:
-        """Give the instance its fingerprint, and lift the fence."""
+        """Give the instance its fingerprint, and lift the fence. Raises RecoveryRefused where the right to recover it,
+        which `lock` took last, is another's now: nothing is changed then."""
         ...

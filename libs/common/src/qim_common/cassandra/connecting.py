@@ -10,6 +10,7 @@ from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import Cluster, NoHostAvailable, Session
 from cassandra.policies import ExponentialReconnectionPolicy
 
+from qim_common.cassandra.driver_log import quiet_driver
 from qim_common.cassandra.errors import CassandraRefused, CassandraUnavailable, error_of
 from qim_common.cassandra.policies import execution_profiles
 from qim_common.cassandra.settings import CassandraSettings
@@ -31,6 +32,7 @@ def make_cluster(settings: CassandraSettings) -> Cluster:
         raise CassandraRefused(
             f"the Cassandra driver has no libev: {error}; install a wheel of cassandra-driver that has it"
         ) from None
+    quiet_driver()
     auth = None
     try:
         if settings.cassandra_username:

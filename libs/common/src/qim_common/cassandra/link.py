@@ -20,13 +20,13 @@ from qim_common.cassandra.migrations import installed_migrations
 from qim_common.cassandra.session import CassandraSession, Row, Statement, Value
 from qim_common.cassandra.settings import CassandraSettings
 from qim_common.telemetry.metrics import CassandraMetrics
+from qim_common.telemetry.standing import Standing
 
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS: Final = 0.2
 _LONGEST_PAUSE_SECONDS: Final = 5.0
-_SAID_AGAIN_SECONDS: Final = 60.0
-"""So often the same kind of failure is logged."""
+_NAME: Final = "Cassandra"
 
 
 class CassandraRequests(Protocol):
@@ -84,7 +84,8 @@ class CassandraLink:
         self._connecting: asyncio.Task[None] | None = None
         self._why_down = "start() was not called"
         self._closed = False
-        self._said: tuple[type[BaseException], float] | None = None
+        self._unavailable = Standing(_log, f"connected, keyspace {settings.cassandra_keyspace}")
+        self._refused = Standing(_log, "no longer so", level=logging.ERROR)
 
     @property
     def connected(self) -> bool:
@@ -154,7 +155,9 @@ class CassandraLink:
             else:
                 self._metrics.connected.set(1)
                 self._connected.set()
-                _log.info("connected to Cassandra, keyspace %s", self._settings.cassandra_keyspace)
+                if not self._unavailable.over(_NAME):
+                    _log.info("connected to Cassandra, keyspace %s", self._settings.cassandra_keyspace)
+                self._refused.over(_NAME)
                 return
             await backoff.sleep()
 
@@ -175,13 +178,9 @@ class CassandraLink:
 
     def _failed(self, error: Exception) -> None:
         self._why_down = f"not connected: {error}"
-        now = asyncio.get_running_loop().time()
-        if self._said is not None and self._said[0] is type(error) and now < self._said[1] + _SAID_AGAIN_SECONDS:
+        if isinstance(error, CassandraUnavailable):
+            self._refused.over(_NAME)
+            self._unavailable.holds(_NAME, f"not reachable: {error}; trying again")
             return
-        self._said = type(error), now
-        if isinstance(error, CassandraRefused):
-            _log.error("Cassandra cannot be used: %s; trying again", error)
-        elif isinstance(error, CassandraUnavailable):
-            _log.warning("Cassandra is not reachable: %s; trying again", error)
-        else:
-            _log.error("Cassandra cannot be used; trying again", exc_info=error)
+        known = isinstance(error, CassandraRefused)
+        self._refused.holds(_NAME, f"cannot be used: {error}; trying again", None if known else error)

@@ -9,13 +9,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, FilePath, model_val
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from qim_common.config import comma_list
+
 DEFAULT_PORT: Final = 9042
-
-
-def _contact_points(value: object) -> object:
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
 
 
 def _contact_point(text: str) -> str:
@@ -42,7 +38,7 @@ def _split(text: str) -> tuple[str, int] | None:
 ContactPoints = Annotated[
     tuple[Annotated[str, AfterValidator(_contact_point)], ...],
     NoDecode,
-    BeforeValidator(_contact_points),
+    BeforeValidator(comma_list),
     Field(min_length=1, max_length=64),
 ]
 """Comma-separated `host` or `host:port`; the other nodes are found through them."""

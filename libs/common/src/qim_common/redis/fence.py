@@ -79,12 +79,21 @@ def decide(mark: FenceMark, ids: ServerIds, *, archive: bool, ack_level: str) ->
     """
     if mark.fenced:
         return Fenced(mark.fenced)
-    if (mark.run_id, mark.replid) == (ids.run_id, ids.replid):
+    if is_known(mark, ids):
         return Verdict.KNOWN
-    promoted = bool(mark.run_id) and ids.former != NO_ID
-    if promoted and ack_level == "log":
+    if was_promoted(mark, ids) and ack_level == "log":
         return Fenced("a replica was promoted, which at ack_level log may lack what its primary had acknowledged")
     return Verdict.COMPARE if archive else Verdict.ACCEPT
+
+
+def is_known(mark: FenceMark, ids: ServerIds) -> bool:
+    """Whether it is the server that was found good before. Pure."""
+    return (mark.run_id, mark.replid) == (ids.run_id, ids.replid)
+
+
+def was_promoted(mark: FenceMark, ids: ServerIds) -> bool:
+    """Whether a server that is not known is a replica that was promoted: it may lack what its primary had. Pure."""
+    return bool(mark.run_id) and ids.former != NO_ID
 
 
 async def read_fence(source: Connection | Instance) -> tuple[FenceMark, ServerIds]:

@@ -13,6 +13,7 @@ from qim_common.errors import BackendUnavailable
 from qim_common.redis.address import RedisAddress
 from qim_common.redis.connection import STALL_SECONDS, Argument, Connection
 from qim_common.redis.errors import FencedInstance, RedisUnavailable, StartRefused
+from qim_common.telemetry.standing import Standing
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class Instance:
         self._keeper: asyncio.Task[None] | None = None
         self._why_down = "start() was not called"
         self._fenced: FencedInstance | None = None
+        self._absent = Standing(_log, level=logging.INFO, by_words=True)
+        self._unusable = Standing(_log, level=logging.ERROR, by_words=True)
 
     def __repr__(self) -> str:
         return f"<Instance {self.position} at {self.address} {'up' if self.connected else 'down'}>"
@@ -100,8 +103,9 @@ class Instance:
             except RedisUnavailable as error:
                 if asyncio.get_running_loop().time() + pause > end:
                     raise
-                _log.info("waiting for Redis %s: %s", self.address, error)
+                self._absent.holds(f"Redis {self.address}", f"is waited for: {error}")
             await asyncio.sleep(pause)
+        self._absent.only(())
         self._use(connection)
         self._keeper = asyncio.create_task(self._keep_connected(connection), name=f"redis {self.address}")
 
@@ -224,15 +228,17 @@ class Instance:
                 except BackendUnavailable as error:
                     # Of the instance, or of what a hook compares it with.
                     self._why_down = error.detail if isinstance(error, RedisUnavailable) else str(error)
-                    _log.info("Redis %s is still down: %s", self.address, error)
+                    self._absent.holds(f"Redis {self.address}", f"is still down: {error}")
                 except StartRefused as error:
                     # An operator can mend it, so the service stays up and does not use the instance.
                     self._why_down = str(error)
-                    _log.error("Redis %s is back but must not be used: %s", self.address, error)
+                    self._unusable.holds(f"Redis {self.address}", f"is back but must not be used: {error}")
                 except Exception as error:  # noqa: BLE001  whatever it is, it stays unused and is tried again
                     self._why_down = f"{type(error).__name__}: {error}"
-                    _log.error("Redis %s is back but its checks failed", self.address, exc_info=error)
+                    self._unusable.holds(f"Redis {self.address}", f"is back but its checks failed: {error}", error)
             self._use(connection)
+            self._absent.only(())
+            self._unusable.only(())
             _log.warning("connected to Redis %s again", self.address)
 
 

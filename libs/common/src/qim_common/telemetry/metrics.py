@@ -120,6 +120,12 @@ class WriterMetrics:
         self.outbox_refusals = Counter(
             "qim_writer_outbox_refusals_total", "Requests refused with ARCHIVE_BACKLOG_FULL", registry=registry
         )
+        # Records that have left Redis, are above the floor, and were not found in the archive; each read counts again.
+        self.archive_missing = Counter(
+            "qim_writer_archive_missing_total",
+            "Records that the archive should have",
+            registry=registry,
+        )
 
 
 class FenceMetrics:
@@ -283,7 +289,8 @@ class ArchiverMetrics:
         )
         # Rounds that failed; they are read again and repeated.
         self.failures = Counter("qim_archiver_failures_total", "Rounds tried again", registry=registry)
-        # The age of the oldest entry that was read and is not archived, on instances whose lease this process holds.
+        # The age of the oldest entry that is not archived; only of instances whose lease this process holds, as the
+        # next two.
         self.lag_seconds = Gauge("qim_archiver_lag_seconds", "Lag", ("instance",), registry=registry)
         # Messages and state entries that are recorded and not archived.
         self.backlog_messages = Gauge("qim_archiver_backlog_messages", "Backlog", ("instance",), registry=registry)

@@ -4,14 +4,17 @@
 """
 
 from qim_devkit.cassandra.cluster import CassandraCluster
+from qim_devkit.cassandra.existing import CONTACT_POINTS_VARIABLE, ExistingCluster
 from qim_devkit.cassandra.jars import CassandraNotAvailable, find_java, provide_jars
 from qim_devkit.cassandra.node import CassandraNode, CassandraStartError
 
 __all__ = [
+    "CONTACT_POINTS_VARIABLE",
     "CassandraCluster",
     "CassandraNode",
     "CassandraNotAvailable",
     "CassandraStartError",
+    "ExistingCluster",
     "find_java",
     "provide_jars",
 ]

@@ -76,6 +76,11 @@ class CassandraCluster:
         return ",".join(node.address for node in self.nodes)
 
     @property
+    def size(self) -> int:
+        """How many nodes there are."""
+        return len(self.nodes)
+
+    @property
     def datacenter(self) -> str:
         """As QIM_CASSANDRA_LOCAL_DC takes it."""
         return DATACENTER
@@ -143,14 +148,21 @@ class CassandraCluster:
             node.stop()
 
     @classmethod
-    def at(cls, directory: Path, *, tether: bool = False) -> CassandraCluster:
-        """The cluster that `directory` holds; if it holds none, three nodes on the usual ports.
+    def at(cls, directory: Path, *, tether: bool = False, usual_ports: bool = True) -> CassandraCluster:
+        """The cluster that `directory` holds; if it holds none, three nodes.
+
+        Args:
+            directory: of the cluster.
+            tether: as of the class.
+            usual_ports: whether three new nodes insist on these; otherwise they take others where those are taken.
 
         Raises ValueError for a directory whose state cannot be read.
         """
         shape = _read_shape(directory.resolve())
         if shape is None:
-            return cls(directory, ports=(NATIVE_PORT, STORAGE_PORT), tether=tether)
+            addresses = [f"127.0.0.{number}" for number in range(1, 4)]
+            free = all(_is_free(address, port) for address in addresses for port in (NATIVE_PORT, STORAGE_PORT))
+            return cls(directory, ports=(NATIVE_PORT, STORAGE_PORT) if free or usual_ports else None, tether=tether)
         return cls(directory, nodes=shape[0], tether=tether)
 
     @contextlib.contextmanager

@@ -207,7 +207,9 @@ class CassandraNode:
                 except OSError as error:
                     raise CassandraStartError(
                         f"{self.name}: {self.config.address}:{port} (for {what}) cannot be used: {error.strerror}; "
-                        "stop what listens there (`make cassandra-down`?) or choose other ports"
+                        "stop what listens there (`make cassandra-down` if it is this checkout's), give this cluster a "
+                        "directory of its own, which finds free ports (`make up BACKEND=tiered CASSANDRA=.qim/other`), "
+                        "or use what runs there as it is (QIM_CASSANDRA_CONTACT_POINTS=host:port in the environment)"
                     ) from None
 
     def _log_tail(self) -> str:

@@ -27,7 +27,7 @@ from qim_devkit.replay.answers import AnswersError, read_answers
 from qim_devkit.replay.run import replay
 from qim_devkit.replay.sights import NotListedError
 from qim_devkit.start_faults import START_FAULTS
-from qim_devkit.tiered import CLUSTER_DIRECTORY, Backend, backend_arguments
+from qim_devkit.tiered import CLUSTER_HELP, Backend, backend_arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="make replay",
         description="Import a room's history into a suite of its own and compare each person with the right answers.",
         usage="make replay TRACE=room.jsonl EXPECT=room.csv [NEWCOMER=LAST_N:100] [REJOIN=ALL_STAYS] [LEAVER=NONE] "
-        "[BACKEND=tiered]",
+        "[BACKEND=tiered [CASSANDRA=directory]]",
     )
     parser.add_argument("trace", metavar="TRACE", type=_file, help="the history (docs/import-format.md)")
     parser.add_argument("expect", metavar="EXPECT", type=_file, help="the right answers, one row per person")
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rejoin", metavar="REJOIN", choices=list(RejoinHistory.__members__), default="LATEST_STAY")
     parser.add_argument("--leaver", metavar="LEAVER", choices=list(LeaverHistory.__members__), default="UNTIL_LEFT")
     parser.add_argument("--backend", metavar="BACKEND", choices=list(Backend), default=Backend.REDIS)
-    parser.add_argument("--cassandra", metavar="DIRECTORY", type=Path, default=CLUSTER_DIRECTORY, help="the cluster's")
+    parser.add_argument("--cassandra", metavar="CASSANDRA", type=Path, help=CLUSTER_HELP)
     return parser
 
 

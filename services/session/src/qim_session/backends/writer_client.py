@@ -17,7 +17,14 @@ from qim.writer.v1.writer_pb2_grpc import WriterStub
 from qim_common.calls import CURRENT
 from qim_common.channels import ChannelProvider
 from qim_common.enums import MemberState
-from qim_common.errors import BackendUnavailable, MembershipVersionExpired, QimError, from_rpc_error
+from qim_common.errors import (
+    BackendUnavailable,
+    InstanceFenced,
+    MembershipVersionExpired,
+    Overloaded,
+    QimError,
+    from_rpc_error,
+)
 from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId
 from qim_session.domain.cursors import Raised
 from qim_session.domain.membership import MembershipChange
@@ -45,11 +52,11 @@ FIRST_PAUSE_SECONDS: Final = 0.05
 # A table is several times as fast as the enum, and a page has hundreds of rows.
 _STATES: Final[Mapping[int, MemberState]] = {int(state): state for state in MemberState}
 
-_ANSWERS: Final = (MembershipVersionExpired, BackendUnavailable)
+_ANSWERS: Final = (MembershipVersionExpired, BackendUnavailable, InstanceFenced, Overloaded)
 """What the writer may say about the question itself; everything else is a fault between the two services."""
 
 
-class _AnswerTooLargeError(Exception):
+class AnswerTooLargeError(Exception):
     """The answer is above the channel's limit; gRPC says so without a reason of qim's."""
 
 
@@ -103,7 +110,7 @@ class WriterClient:
         """As `Conversations.states`; previews that are too much for one answer are asked for in halves."""
         try:
             return await self._states(tenant, user, read, with_preview, hidden)
-        except _AnswerTooLargeError:
+        except AnswerTooLargeError:
             rows = list(read.items())
             if len(rows) == 1:
                 raise BackendUnavailable from None
@@ -163,7 +170,7 @@ class WriterClient:
     async def _ask(self, ask: Callable[[float], Awaitable[_T]], method: str, seconds: float) -> _T:
         """Ask, and ask again while the writer cannot be reached, within the caller's deadline.
 
-        Raises BackendUnavailable, MembershipVersionExpired or _AnswerTooLargeError, nothing else.
+        Raises what `refusal_of` gives, nothing else.
         """
         call = CURRENT.get(None)
         remaining = None if call is None else call.remaining()
@@ -175,19 +182,28 @@ class WriterClient:
                 return await ask(left)
             except grpc.aio.AioRpcError as failure:
                 error = from_rpc_error(failure)
-                if error.code is not grpc.StatusCode.UNAVAILABLE or attempt == ATTEMPTS or left <= pause:
-                    raise _named(error, method) from None
+                again = error.code is grpc.StatusCode.UNAVAILABLE and not isinstance(error, InstanceFenced)
+                if not again or attempt == ATTEMPTS or left <= pause:
+                    refusal = refusal_of(error)
+                    if refusal is not error and isinstance(refusal, QimError):
+                        said = {"asked": method, "code": error.code.name, "error": str(error)}
+                        _log.error("the writer did not answer", extra=said)
+                    raise refusal from None
             await asyncio.sleep(pause)
             pause *= 4
         raise AssertionError("the last attempt returns or raises")
 
 
-def _named(error: QimError, method: str) -> Exception:
+def refusal_of(error: QimError) -> QimError | AnswerTooLargeError:
+    """What the session's caller is told where the writer answered `error` to a question.
+
+    The writer's own refusals go through as they are, with their words and RetryInfo; AnswerTooLargeError lets the
+    question be halved; anything else is BackendUnavailable.
+    """
     if isinstance(error, _ANSWERS):
         return error
     if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED and not error.reason:
-        return _AnswerTooLargeError()
-    _log.error("the writer did not answer", extra={"asked": method, "code": error.code.name, "error": str(error)})
+        return AnswerTooLargeError()
     return BackendUnavailable()
 
 

@@ -66,7 +66,7 @@ class DeliveredPages:
         conversation = Conversation(tenant, parse_conversation(conversation_id))
         if not 1 <= limit <= ENTRIES_MAX:
             raise InvalidArgument("limit", f"must be from 1 to {ENTRIES_MAX}")
-        facts = await self._membership.facts(conversation, user)
+        facts = await self._membership.facts(conversation, user, told=False)
         if facts is None or facts.person is None:
             generation = 0 if facts is None else facts.generation
             return Delivered(conversation, (), after, more=False, generation=generation, waiting=0, newest=0)

@@ -79,8 +79,10 @@ class Explain:
         if facts is None:
             raise PermissionDenied
         person = facts.person
-        changes = await self._messages.events(group, seq, size)
+        # What came after the facts is not told: with ack level archived it may wait for the archive.
+        changes = [one for one in await self._messages.events(group, seq, size) if one.version <= facts.version]
         states = [] if user_id else await self._states.state_records(group, revision, size)
+        states = [one for one in states if one.revision <= facts.revision]
         next_token = ""
         complete = len(changes)
         changes = _fitting(changes)

@@ -13,7 +13,7 @@ from qim_common.ids import TenantId, UserId, parse_conversation, parse_group, pa
 from qim_common.tokens import TokenSigner
 from qim_writer.commands.callers import caller_of_principal
 from qim_writer.domain.stays import VERSION_MAX, Stay
-from qim_writer.storage import Changes, Conversation, Facts, MembershipStore
+from qim_writer.storage import Changes, Conversation, MembershipStore
 
 PAGE_MAX: Final = 1_000
 MEMBERS_PAGE: Final = "MembersPage"
@@ -52,7 +52,7 @@ class Members:
         group = Conversation(actor.tenant, parse_group(group_id))
         _check_size(size)
         after = self._open(MEMBERS_PAGE, group, actor.user, token)
-        await self.require_member(actor, group)
+        await self._require_member(actor, group)
         return await self._page(MEMBERS_PAGE, group, actor.user, size, after)
 
     async def list_for(self, principal: Principal, group_id: bytes, size: int, token: str) -> MemberRows:
@@ -63,12 +63,11 @@ class Members:
         after = self._open(LIST_MEMBERS, group, caller, token)
         return await self._page(LIST_MEMBERS, group, caller, size, after)
 
-    async def require_member(self, actor: Actor, group: Conversation) -> Facts:
-        """The facts of a group that the actor is in now. Raises PermissionDenied."""
-        facts = await self._store.facts(group, actor.user)
+    async def _require_member(self, actor: Actor, group: Conversation, *, told: bool = True) -> None:
+        """The actor is in the group now; `told` as of the store's facts. Raises PermissionDenied."""
+        facts = await self._store.facts(group, actor.user, told=told)
         if facts is None or facts.person is None or not facts.person.present:
             raise PermissionDenied
-        return facts
 
     def _open(self, method: str, group: Conversation, caller: bytes, token: str) -> bytes:
         return self._tokens.open(method, group.tenant, caller, group.id, token) if token else b""
@@ -115,7 +114,7 @@ class Members:
             raise InvalidArgument("limit", f"must be from 1 to {PAGE_MAX}")
         group = Conversation(tenant, parse_group(group_id))
         if actor is not None:
-            await self.require_member(actor, group)
+            await self._require_member(actor, group, told=False)
         changes = await self._store.changes_since(group, version, limit)
         if changes is None:
             raise PermissionDenied

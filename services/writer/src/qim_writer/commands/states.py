@@ -165,7 +165,9 @@ class PersonStates:
         if event is not None:
             return event.time_ms
         # Its record may have been removed after the facts were read.
-        again = facts if facts.newest_broadcast_ms else await self._membership.facts(view.conversation, user)
+        again = (
+            facts if facts.newest_broadcast_ms else await self._membership.facts(view.conversation, user, told=False)
+        )
         return (again and again.newest_broadcast_ms) or facts.created_ms
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from qim_common.errors import QimError
+from qim_common.telemetry.standing import Standing
 from qim_writer.commands.archive_removal import ArchiveRemoval
 from qim_writer.storage import AgeCut, Conversation, GroupStateStore
 
@@ -45,7 +46,9 @@ def since_boot() -> float:
 class _Line:
     """Conversations that wait for the same thing, each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, where: str) -> None:
+        self._where = f"records below floors in {where}"
+        self._staying = Standing(_log, "they can be removed again")
         self._due: asyncio.Queue[Conversation] = asyncio.Queue()
         self._waiting: set[Conversation] = set()
 
@@ -62,8 +65,9 @@ class _Line:
             self._waiting.discard(conversation)
             try:
                 await remove(conversation)
+                self._staying.over(self._where)
             except QimError as error:
-                _log.warning("records below a floor stay until they are found again: %s", error)
+                self._staying.holds(self._where, f"they stay until they are found again: {error}")
             except Exception:  # noqa: BLE001  whatever it is, the records below other floors go
                 _log.exception("records below a floor cannot be removed")
 
@@ -73,6 +77,7 @@ class Trimmer:
 
     `archive`: what is removed from it too; None where there is none. It has a line of its own, so that an archive that
     does not answer holds nothing up in Redis. What waits for the archiver is tried again after `soon_seconds`.
+    `instance_of`: of a bucket, for what is logged.
     """
 
     def __init__(
@@ -82,13 +87,16 @@ class Trimmer:
         archive: ArchiveRemoval | None = None,
         *,
         soon_seconds: float = _SOON_SECONDS,
+        instance_of: Callable[[int], int] = lambda _: 0,
     ) -> None:
         self._states = states
         self._soon_seconds = soon_seconds
         self._buckets = buckets
         self._archive = archive
-        self._in_redis = _Line()
-        self._in_archive = _Line()
+        self._in_redis = _Line("Redis")
+        self._in_archive = _Line("the archive")
+        self._instance_of = instance_of
+        self._unread = Standing(_log, "the removals that are left can be read again")
         self._soon: set[Conversation] = set()
 
     def floor_moved(self, conversation: Conversation) -> None:
@@ -97,14 +105,17 @@ class Trimmer:
 
     async def find_left(self) -> None:
         """Takes up every removal that somebody has begun, or should have. Buckets that cannot be read wait."""
+        unread = set()
         for bucket in range(self._buckets):
             try:
                 left = await self._states.untrimmed_groups(bucket)
             except QimError as error:
-                _log.warning("removals may be left in bucket %d: %s", bucket, error)
+                unread.add(name := f"instance {self._instance_of(bucket)}")
+                self._unread.holds(name, f"removals may be left: {error}")
                 continue
             for conversation in left:
                 self.floor_moved(conversation)
+        self._unread.only(unread)
 
     async def run(self) -> None:
         """Works until cancelled."""
@@ -158,6 +169,7 @@ class Retention:
         buckets: int,
         *,
         interval_seconds: float,
+        instance_of: Callable[[int], int] = lambda _: 0,
         clock: Callable[[], float] = time.time,
         elapsed: Callable[[], float] = since_boot,
     ) -> None:
@@ -165,6 +177,8 @@ class Retention:
         self._trimmer = trimmer
         self._buckets = buckets
         self._interval = interval_seconds
+        self._instance_of = instance_of
+        self._left_out = Standing(_log, "retention goes on")
         self._clock = clock
         self._elapsed = elapsed
         self._ahead = clock() - elapsed()
@@ -188,13 +202,16 @@ class Retention:
             _log.error("the clock was set forward by %.0f s: no floor moves by age until it is back", jumped)
             return 0
         moved = 0
+        left_out = set()
         for bucket in range(self._buckets):
             try:
                 for group in await self._states.retained_groups(bucket):
                     cut = await self.cut(group)
                     moved += cut is not None and cut.seq > cut.floor and await self.move(group, cut)
             except QimError as error:
-                _log.warning("retention leaves out bucket %d: %s", bucket, error)
+                left_out.add(name := f"instance {self._instance_of(bucket)}")
+                self._left_out.holds(name, f"retention leaves it out: {error}")
+        self._left_out.only(left_out)
         return moved
 
     def clock_ahead(self) -> float:

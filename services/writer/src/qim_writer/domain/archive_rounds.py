@@ -10,7 +10,7 @@ Entries are cut by hand and no message is made an object: this is the archiver's
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -71,6 +71,15 @@ class ConversationRound:
     oldest_ms: int = 0
     created: bool = False
 
+    def pieces(self, large_most: int) -> Iterator[list[ArchiveRow]]:
+        """The rows in their order, in pieces with at most so many whose record is still to be read."""
+        begin = 0
+        for at in self.too_large[large_most::large_most]:
+            yield self.rows[begin:at]
+            begin = at
+        if begin < len(self.rows):
+            yield self.rows[begin:]
+
 
 @dataclass(slots=True)
 class BucketRound:
@@ -92,19 +101,42 @@ class BucketRound:
     entries: int = 0
 
 
+class UnreadableEntry(ValueError):  # noqa: N818  it says what happened, as those of qim_common.errors do
+    """An entry is none that a script writes.
+
+    Attributes:
+        readable: how many entries before it can be read.
+    """
+
+    def __init__(self, message: str, readable: int) -> None:
+        super().__init__(message)
+        self.readable = readable
+
+
 def gather(bucket: int, after: Position, entries: Iterable[OutboxEntry]) -> BucketRound:
-    """Everything that the entries hold. Raises ValueError where one cannot be read: nothing of it may be archived."""
+    """Everything that the entries hold. Raises UnreadableEntry: nothing of that one may be archived."""
     found = BucketRound(bucket, after, after)
     for entry in entries:
         try:
             _take_blocks(found, entry.blocks, entry.position.ms)
             if entry.group_rows:
-                found.group_rows += unpack_group_rows(entry.group_rows, entry.position.ms)
-        except (struct.error, ValueError) as error:
-            raise ValueError(f"dispatch entry {entry.position} of bucket {bucket} cannot be read: {error}") from error
+                _take_rows(found, list(unpack_group_rows(entry.group_rows, entry.position.ms)))
+        except (struct.error, ValueError, OverflowError) as error:
+            words = f"dispatch entry {entry.position} of bucket {bucket} cannot be read: {error}"
+            raise UnreadableEntry(words, found.entries) from error
         found.upto = entry.position
         found.entries += 1
     return found
+
+
+def _take_rows(found: BucketRound, rows: list[GroupRow]) -> None:
+    found.group_rows += rows
+    for row in rows:
+        if row.operation is StateChange.GENERATION:
+            # Raised in place, which is the one change that no block tells of.
+            scope = _TENANT.pack(row.tenant) + row.conversation
+            into = found.conversations.setdefault(scope, ConversationRound(scope, row.tenant, row.conversation))
+            into.revision, into.generation = row.revision, row.generation
 
 
 def _take_blocks(found: BucketRound, data: bytes, time_ms: int) -> None:

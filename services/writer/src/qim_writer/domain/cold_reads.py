@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,3 +43,22 @@ def cold_reads(seqs: Iterable[int]) -> ColdReads:
         stretch.append(seq)
     end()
     return ColdReads(tuple(ranges), tuple(named))
+
+
+def left_out(asked: Iterable[int], found: Collection[int], gone: int) -> list[int]:
+    """The seqs that the archive was asked for, did not bring, and should have: those above `gone`, up to which a
+    removal may have come meanwhile. Ascending."""
+    return sorted({seq for seq in asked if seq > gone and seq not in found})
+
+
+def stretches(seqs: Sequence[int], at_most: int = 10) -> str:
+    """Ascending seqs in words for a log: `1-9, 12`; after `at_most` stretches only how many more seqs there are."""
+    ends: list[tuple[int, int]] = []
+    for seq in seqs:
+        if ends and ends[-1][1] == seq - 1:
+            ends[-1] = ends[-1][0], seq
+        else:
+            ends.append((seq, seq))
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in ends[:at_most]]
+    more = sum(last - first + 1 for first, last in ends[at_most:])
+    return ", ".join([*words, f"and {more} more"] if more else words)

@@ -1,8 +1,9 @@
 """A conversation folded from the rows of its group log: what its keys in Redis held (storage.md, "Backends"). Pure.
 
 The committing scripts are the one place where a change is decided; a row says how it turned out. Folding the rows in
-the order of their revisions gives the same stays, ordinals and counters again. Rows of a generation that was given up
-may still stand in the log above where a later one began; they are told by their generation, which never falls.
+the order of their revisions gives the same stays, ordinals and counters again. Rows of a line that was lost may still
+stand in the log above where it was recovered; they are told by their generation and their commit time, neither of which
+ever falls along a line, and a recovered line goes on later than whatever was lost.
 """
 
 from __future__ import annotations
@@ -101,7 +102,11 @@ class Refold:
 
     def takes(self, row: GroupRow, head: int) -> bool:
         """Whether a row goes on with this line, which is archived up to `head`; after one that does not, none does."""
-        return row.revision == self.revision + 1 and row.generation >= self.generation and row.head <= head
+        return row.revision == self.revision + 1 and self.may_precede(row) and row.head <= head
+
+    def may_precede(self, row: GroupRow) -> bool:
+        """Whether a row may be a later one of this line: one of a line that was lost may not."""
+        return row.generation >= self.generation and row.time_ms >= self.time_ms
 
     def take(self, row: GroupRow) -> RowEffects:
         """Fold one row. Raises ValueError for one that cannot be the next of any line."""
@@ -154,7 +159,7 @@ class Refold:
         if row.operation is MembershipOp.REMOVE:
             ended += _REMOVED
         for user in row.people:
-            person = self.people[user]
+            person = self._person(user, row)
             flags, joined, history_from, _, began, _ = _STAY.unpack(person.stays[-1])
             person.stays[-1] = _STAY.pack(flags + ended, joined, history_from, u48(row.head), began, u48(row.version))
             person.present = False
@@ -167,7 +172,7 @@ class Refold:
             for ordinal, user in enumerate(row.people, 1):
                 self.people[user] = RefoldedPerson(ordinal, [stay])
         elif row.operation is StateChange.OWN_CLEAR:
-            self.people[row.people[0]].clear = row.clear
+            self._person(row.people[0], row).clear = row.clear
         elif row.operation is StateChange.GENERATION:
             self.raised.append((row.generation, row.head))
         elif row.operation is StateChange.FLOOR:
@@ -179,6 +184,12 @@ class Refold:
         maker = row.maker.encode()
         packed = _LOG.pack(row.operation, u48(row.time_ms), u48(row.version), u48(row.head), len(maker))
         return row.revision, packed + maker + payload
+
+    def _person(self, user: UserId, row: GroupRow) -> RefoldedPerson:
+        person = self.people.get(user)
+        if person is None:
+            raise ValueError(f"revision {row.revision} is of somebody who never was in it")
+        return person
 
     def newest_broadcast(self, head: int) -> int:
         """The newest seq that is ordinary or BROADCAST, where `head` is the newest of all; 0: none."""

@@ -40,6 +40,12 @@ class Stay(NamedTuple):
     keeps_earlier: bool = False
     revoked: bool = False
 
+    def at_version(self, version: int) -> Stay:
+        """The stay as of a version at or after its beginning: an end that came later is not there."""
+        if self.ended_version <= version:
+            return self
+        return self._replace(left_at=0, ended_version=0, state=MemberState.MEMBER, revoked=False)
+
 
 class Person(NamedTuple):
     """Everything stored about one person in one conversation: at least one stay, oldest first."""

@@ -20,6 +20,7 @@
 -- @include idempotency
 -- @include dispatch
 -- @include group_rows
+-- @include samples
 local OK, CHANGED, REUSED, TOO_OLD, NEED_SEGMENT = 0, 3, 4, 5, 6
 local JOIN, REMOVE = 1, 3
 local SEGMENT = 65536
@@ -142,7 +143,7 @@ if ahead == 0 then
 else
   call('APPEND', msgsnd_next, '\0\0\0')
 end
-if time - tonumber(m[9]) >= 3600000 then
+if time - tonumber(m[9]) >= SAMPLE_MS then
   call('ZADD', msgts, time, seq)
   call('HSET', grpmeta, 'ts', time)
 end

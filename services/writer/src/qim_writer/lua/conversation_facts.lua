@@ -1,19 +1,22 @@
 #!lua flags=no-writes
 -- What every decision about one person in one conversation starts from, read in one atomic step, for many at once.
 --
--- KEYS   for each conversation: grpmeta, grpcur, grpstays, msgcseq, msgrec (or without it), and msgctl where ARGV[1] is 1
+-- KEYS   for each conversation: grpmeta, grpcur, grpstays, msgcseq, msgrec (or without it), and msgctl, grpchg where ARGV[1]
+--        is 1
 -- ARGV   [1] 1: the head is the archived one (ack level archived), 0: the newest; then for each conversation: the person
 --        (16 bytes)
 -- Returns for each conversation: version, revision, generation, policy, count, floor, created, newest CONCERNED event,
 --        the newest seq before it that is none, the newest such seq whose record was removed, its time, big
 --        (0 or 1), newest stay, older stays, head, the record at the head (with msgrec, and to
---        a person who has a stay), raised generations; false where there is none. With the archived head the two seqs
---        are right where the first is the head, and else only tell that it is not
+--        a person who has a stay), raised generations, and with the archived head the archived version where a change
+--        waits for the archive; false where there is none. With the archived head the two seqs are right where the first
+--        is the head, and else only tell that it is not
 -- Status codes: none
+-- @include archived_version
 local call, archived = redis.call, ARGV[1] == '1'
 local people = #ARGV - 1
 local width = #KEYS / people
-local with_record = width - (archived and 1 or 0) == 5
+local with_record = width - (archived and 2 or 0) == 5
 local WALK = 64
 
 -- The newest seq at or below `head` that is no CONCERNED event, where the newest such event is above it.
@@ -43,8 +46,9 @@ for i = 1, people do
     head = call('HGET', KEYS[k], 'aseq') or '0'
     local seq = tonumber(head)
     if facts[1] and tonumber(facts[8]) > seq then
-      facts[8], facts[9] = head, string.format('%.0f', newest_broadcast(KEYS[k + width - 1], seq))
+      facts[8], facts[9] = head, string.format('%.0f', newest_broadcast(KEYS[k + width - 2], seq))
     end
+    facts[18] = archived_version(KEYS[k], KEYS[k + width - 1])
   else
     head = call('GET', KEYS[k + 3])
   end

@@ -9,8 +9,8 @@
 -- Returns { removed records, 1 where more may go now }
 -- Status codes: none
 -- @include clock
+-- @include samples
 local MOST = 1000
-local SAMPLE_SEQS, SAMPLE_MS = 1000, 3600000 -- as in send.lua
 local call = redis.call
 local grpmeta, msgrec, msgctl, msgcseq, hot, msgts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local scope, cutoff = ARGV[1], server_ms() - tonumber(ARGV[2])

@@ -21,13 +21,12 @@
 -- @include idempotency
 -- @include dispatch
 -- @include group_rows
+-- @include samples
 local DENIED, FROZEN, CHANGED, REUSED, TOO_OLD, NEED_SEGMENT, QUIET = 1, 2, 3, 4, 5, 6, 9
 local CREATED = 1
 local SEGMENT = 65536
 local RUN_MAX = 256
 local NAMES_PEER = 32768
-local SAMPLE_SEQS = 1000
-local SAMPLE_MS = 3600000
 
 local unpack_at, pack = struct.unpack, struct.pack
 local byte, char, sub, concat = string.byte, string.char, string.sub, table.concat

@@ -1,4 +1,4 @@
-"""The archive of messages in Cassandra: batches of one partition, rows that are only ever inserted."""
+"""The archive of messages in Cassandra: batches of one partition, rows that are never changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qim_common.cassandra import (
 from qim_common.ids import ConversationId, commit_bucket
 from qim_common.records import RECORD_HEADER_BYTES, RECORD_VERSION, Record, unpack_record
 from qim_writer.backends.cassandra.requests import ROW_OVERHEAD_BYTES, all_of, write_in_order
-from qim_writer.domain.seq_buckets import SEQS_PER_BUCKET, seq_bucket, spans, windows
+from qim_writer.domain.seq_buckets import SEQS_PER_BUCKET, last_seq, seq_bucket, spans, windows
 from qim_writer.storage import Conversation
 from qim_writer.storage_archive import ARCHIVE_PAGE_MAX, REMOVED_AT_ONCE, ArchiveHead, ArchiveRow
 
@@ -69,6 +69,11 @@ _REMOVE: Final = Statement(
     "archive_remove",
     "DELETE FROM messages USING TIMESTAMP ? WHERE tenant_id = ? AND conversation_id = ? AND seq_bucket = ?",
 )
+_REMOVE_AFTER: Final = Statement(
+    "archive_remove_after",
+    "DELETE FROM messages USING TIMESTAMP ? WHERE tenant_id = ? AND conversation_id = ? AND seq_bucket = ? AND seq > ?",
+)
+_MICROS: Final = 1000
 _AHEAD_US: Final = 3_600_000_000
 """How far the clocks of Redis, which the rows' commit times are of, may be ahead of this one."""
 
@@ -91,7 +96,7 @@ class CassandraArchive:
         """As `MessageArchive.append`: one batch for each piece of a partition, in order.
 
         The write timestamp is the commit time: a repeated write is the same write, and where a recovered conversation
-        uses a seq again, in a higher generation and later, the later record holds."""
+        uses a seq again, which is later, the later record holds."""
         for batch in _packed_batches(conversation, rows):
             await self._session.batch_packed(_INSERT, batch)
 
@@ -157,6 +162,13 @@ class CassandraArchive:
             values = [(timestamp, tenant, conversation.id, bucket) for bucket in piece]
             await all_of(self._session.execute(_REMOVE, each) for each in values)
 
+    async def remove_after(self, conversation: Conversation, seq: int, last: int, before_ms: int) -> None:
+        """As `MessageArchive.remove_after`: one deletion of a range in each partition."""
+        tenant, timestamp = signed_tenant(conversation.tenant), before_ms * _MICROS - 1
+        for bucket in range(seq_bucket(seq + 1), seq_bucket(max(last, seq + 1)) + 1):
+            after = max(seq, last_seq(bucket - 1))
+            await self._session.execute(_REMOVE_AFTER, (timestamp, tenant, conversation.id, bucket, after))
+
     async def _span(self, conversation: Conversation, first: int, last: int) -> list[Record]:
         """The records of a range, ascending."""
         tenant = signed_tenant(conversation.tenant)
@@ -190,6 +202,6 @@ def _packed_batches(conversation: Conversation, rows: Sequence[ArchiveRow]) -> l
             size = len(record) + ROW_OVERHEAD_BYTES
             bucket = seq_bucket(seq)
             bucket_bytes = bigint(bucket)
-        time_us = from_bytes(record[_TIME], "big") * 1000
+        time_us = from_bytes(record[_TIME], "big") * _MICROS
         batch.append((tenant, conversation_id, bucket_bytes, bigint(seq), record, bigint(time_us)))
     return batches

@@ -1,16 +1,17 @@
-"""The log of what changed in each conversation, in Cassandra: rows that are inserted, never deleted."""
+"""The log of what changed in each conversation, in Cassandra: rows that are inserted; only a recovery deletes what is
+left of a line that was lost."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from qim_common.cassandra import CassandraRequests, Row, Statement, Value, cursor_timestamp, signed_tenant
+from qim_common.cassandra import CassandraRequests, Row, Statement, Value, signed_tenant
 from qim_common.ids import MembershipOp, UserId
 from qim_common.records import Audience, StateChange
 from qim_writer.backends.cassandra.requests import all_of, write_in_order
 from qim_writer.domain.group_rows import GroupRow, RowFlags, RowKind
-from qim_writer.domain.seq_buckets import seq_bucket
+from qim_writer.domain.seq_buckets import last_seq, seq_bucket
 from qim_writer.storage import Conversation
 
 _COLUMNS: Final = (
@@ -21,6 +22,7 @@ _READ_ROWS: Final = 250
 """Rows of one page between node and driver: 4 MiB where each names 1,000 people."""
 
 _ID_BYTES: Final = 16
+_MICROS: Final = 1000
 
 _INSERT: Final = Statement(
     "group_log_append",
@@ -33,6 +35,11 @@ _ROWS: Final = Statement(
     "WHERE tenant_id = ? AND conversation_id = ? AND revision_bucket = ? AND revision > ?",
     fetch_size=_READ_ROWS,
 )
+_REMOVE: Final = Statement(
+    "group_log_remove",
+    "DELETE FROM group_log USING TIMESTAMP ? "
+    "WHERE tenant_id = ? AND conversation_id = ? AND revision_bucket = ? AND revision > ?",
+)
 
 
 class CassandraGroupLog:
@@ -44,8 +51,8 @@ class CassandraGroupLog:
     async def append(self, rows: Sequence[GroupRow]) -> None:
         """As `GroupLog.append`: batches of one partition, those of one conversation in order.
 
-        The write timestamp is `generation * 2^44 + revision`, so that a repeated write is the same write and a row of a
-        lost generation never comes back over its successor."""
+        The write timestamp is the commit time: a repeated write is the same write, and a row of a lost line never comes
+        back over its successor, because a recovered line goes on later than whatever was written before."""
         conversations: dict[Conversation, dict[int, list[Sequence[Value]]]] = {}
         for row in rows:
             partitions = conversations.setdefault(Conversation(row.tenant, row.conversation), {})
@@ -73,6 +80,13 @@ class CassandraGroupLog:
                     return
             if wanted == before or seq_bucket(wanted) == bucket:
                 return
+
+    async def remove_after(self, conversation: Conversation, revision: int, last: int, before_ms: int) -> None:
+        """As `GroupLog.remove_after`: one deletion of a range in each partition."""
+        tenant, timestamp = signed_tenant(conversation.tenant), before_ms * _MICROS - 1
+        for bucket in range(seq_bucket(revision + 1), seq_bucket(max(last, revision + 1)) + 1):
+            after = max(revision, last_seq(bucket - 1))
+            await self._session.execute(_REMOVE, (timestamp, tenant, conversation.id, bucket, after))
 
     async def _write(self, partitions: dict[int, list[Sequence[Value]]]) -> None:
         for rows in partitions.values():
@@ -104,7 +118,7 @@ def _values(row: GroupRow, bucket: int) -> tuple[Value, ...]:
         row.request_field,
         row.request_digest,
         row.answer,
-        cursor_timestamp(row.generation, row.revision),
+        row.time_ms * _MICROS,
     )
 
 

@@ -17,9 +17,15 @@ _ANNOUNCE: Final = Statement(
     "INSERT INTO archive_positions (installation_id, instance, commit_bucket, log_id, position_ms, position_seq) "
     "VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?",
 )
+_ANNOUNCE_ANEW: Final = Statement(
+    "archive_announce_anew",
+    "INSERT INTO archive_positions "
+    "(installation_id, instance, commit_bucket, log_id, position_ms, position_seq, former) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?",
+)
 _OF: Final = Statement(
     "archive_positions",
-    "SELECT commit_bucket, log_id, position_ms, position_seq FROM archive_positions "
+    "SELECT commit_bucket, log_id, position_ms, position_seq, former FROM archive_positions "
     "WHERE installation_id = ? AND instance = ?",
 )
 
@@ -38,24 +44,25 @@ class CassandraArchivePositions:
 
     async def announce(self, instance: int, positions: Mapping[int, ArchivePosition]) -> None:
         """As `ArchivePositions.announce`; one partition, so one batch or two."""
-        rows: list[Sequence[Value]] = [
-            (
-                self._installation,
-                instance,
-                bucket,
-                announced.log_id,
-                announced.position.ms,
-                announced.position.seq,
-                position_timestamp(announced.position),
-            )
-            for bucket, announced in positions.items()
-        ]
+        rows: list[Sequence[Value]] = []
+        anew: list[Sequence[Value]] = []
+        for bucket, announced in positions.items():
+            at = announced.position
+            values = (self._installation, instance, bucket, announced.log_id, at.ms, at.seq)
+            if announced.former:
+                anew.append((*values, ",".join(announced.former), position_timestamp(at)))
+            else:
+                rows.append((*values, position_timestamp(at)))
         await write_in_order(self._session, _ANNOUNCE, rows)
+        await write_in_order(self._session, _ANNOUNCE_ANEW, anew)
 
     async def of(self, instance: int) -> dict[int, ArchivePosition]:
         """As `ArchivePositions.of`."""
         rows = await self._session.execute(_OF, (self._installation, instance))
-        return {bucket: ArchivePosition(log_id, Position(ms, seq)) for bucket, log_id, ms, seq in rows}
+        return {
+            bucket: ArchivePosition(log_id, Position(ms, seq), tuple(former.split(",")) if former else ())
+            for bucket, log_id, ms, seq, former in rows
+        }
 
 
 def position_timestamp(position: Position) -> int:

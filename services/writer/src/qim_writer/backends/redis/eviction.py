@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,12 +9,11 @@ from qim_common.ids import ConversationId, TenantId
 from qim_common.keys import BucketKeys, ConversationKeys
 from qim_common.redis import Instance, load_script, run
 from qim_common.topology import Topology
+from qim_writer.backends.redis.place import SCOPE
 from qim_writer.storage import Conversation
 from qim_writer.storage_outbox import Evicted
 
 EVICT_RECORDS: Final = load_script("qim_writer", "evict_records")
-
-_SCOPE: Final = struct.Struct(">Q16s")
 
 
 class RedisHotRecords:
@@ -24,6 +22,11 @@ class RedisHotRecords:
     def __init__(self, instance: Instance, topology: Topology) -> None:
         self._instance = instance
         self._topology = topology
+
+    @property
+    def instance(self) -> int:
+        """As `HotRecords.instance`."""
+        return self._instance.position
 
     @property
     def buckets(self) -> Sequence[int]:
@@ -39,7 +42,7 @@ class RedisHotRecords:
         )
         return [
             Conversation(TenantId(tenant), ConversationId(conversation))
-            for tenant, conversation in map(_SCOPE.unpack, scopes)
+            for tenant, conversation in map(SCOPE.unpack, scopes)
         ]
 
     async def evict(self, conversation: Conversation, older_than_ms: int) -> Evicted:
@@ -50,6 +53,6 @@ class RedisHotRecords:
             self._instance,
             EVICT_RECORDS,
             [keys.grpmeta, keys.msgrec, keys.msgctl, keys.msgcseq, BucketKeys(bucket).hot, keys.msgts],
-            [_SCOPE.pack(conversation.tenant, conversation.id), older_than_ms],
+            [SCOPE.pack(conversation.tenant, conversation.id), older_than_ms],
         )
         return Evicted(removed, bool(more))

@@ -11,6 +11,7 @@ from qim_common.ids import ConversationId, TenantId, UserId
 from qim_common.keys import sender_segment
 from qim_common.records import StateChange
 from qim_common.redis import Argument
+from qim_writer.backends.redis.place import SCOPE
 from qim_writer.backends.redis.status import Status, refusal
 from qim_writer.backends.redis.store import (
     CHANGE_POLICY,
@@ -26,7 +27,6 @@ from qim_writer.storage import AgeCut, Conversation, GroupSnapshot, StateRecord
 
 _SNAPSHOT: Final = struct.Struct(">6s6sI6s6sI6s")
 _RECORD: Final = struct.Struct(">B6s6s6sB")
-_SCOPE: Final = struct.Struct(">Q16s")
 _DIGEST: Final = 8
 
 
@@ -155,7 +155,7 @@ class RedisGroupStateStore:
 
     async def _conversations(self, bucket: int, key: str) -> list[Conversation]:
         scopes = await self._store.instances[self._store.topology.instance_of(bucket)].call("SMEMBERS", key)
-        found = (_SCOPE.unpack(scope) for scope in sorted(scopes))
+        found = (SCOPE.unpack(scope) for scope in sorted(scopes))
         return [Conversation(TenantId(tenant), ConversationId(conversation)) for tenant, conversation in found]
 
     async def age_cut(self, group: Conversation, time_ms: int) -> AgeCut | None:

@@ -19,7 +19,7 @@ from qim_common.idempotency import IdempotencyKey
 from qim_common.ids import ConversationId, MembershipOp, TenantId, UserId
 from qim_common.redis import Argument
 from qim_common.telemetry.metrics import writer_metrics
-from qim_writer.backends.redis.facts_rows import unpack_facts, unpack_look
+from qim_writer.backends.redis.facts_rows import archived_version, unpack_facts, unpack_look
 from qim_writer.backends.redis.place import Place
 from qim_writer.backends.redis.status import Status, refusal
 from qim_writer.backends.redis.store import (
@@ -183,13 +183,15 @@ class RedisMembershipStore:
             b"".join(sorted(self._entries(group.tenant, plan.people))),
         )
 
-    async def facts(self, conversation: Conversation, user: UserId) -> Facts | None:
+    async def facts(self, conversation: Conversation, user: UserId, *, told: bool = True) -> Facts | None:
         """See the Protocol."""
         place = self._store.place(conversation.tenant, conversation.id)
         archived = self._store.archived_head
         keys = place.keys_of_look(archived=archived)
         keys = (*keys[:4], *keys[5:])  # without the record at the head
         (row,) = await self._store.run(place.instance, CONVERSATION_FACTS, keys, (int(archived), user))
+        if told and archived_version(row) is not None:
+            await self._store.acknowledge(place)
         return unpack_facts(row)
 
     async def looks(self, tenant: TenantId, user: UserId, conversations: Sequence[ConversationId]) -> list[Look | None]:
@@ -219,10 +221,11 @@ class RedisMembershipStore:
         """See the Protocol."""
         place = self._store.place(group.tenant, group.id)
         lower = b"(" + after if after else b"-"
-        reply = await self._store.run(place.instance, MEMBERS_PAGE, _page_keys(place), (lower, b"+", limit, 1, b""))
-        version, count, policy, _, entries, currents, _ = reply
+        version, count, policy, _, entries, currents, _, archived = await self._page(place, lower, b"+", limit, 1, b"")
         if version is None:
             return None
+        if archived is not None:
+            await self._store.acknowledge(place)
         stays = tuple(unpack_person(current, None).newest for current in currents)
         return MembersPage(int(version), int(count), Policy.unpack(policy).owner, tuple(entries), stays)
 
@@ -235,10 +238,11 @@ class RedisMembershipStore:
         after, done = first, False
         while not done:
             lower = b"(" + after if len(after) > 2 else b"[" + after
-            args = (lower, b"[" + end, PAGE, 0, str(undo.seen))
-            reply = await self._store.run(place.instance, MEMBERS_PAGE, _page_keys(place), args)
-            present_version, _, _, low, entries, _, raw = reply
+            reply = await self._page(place, lower, b"[" + end, PAGE, 0, str(undo.seen))
+            present_version, _, _, low, entries, _, raw, archived = reply
             _check_version(present_version, low, version)
+            if archived is not None and version > int(archived):
+                await self._store.acknowledge(place)
             changes = [_change(entry) for entry in raw]
             while changes and changes[-1].version < int(present_version):
                 more = await self._read_changes(place, changes[-1].version, int(present_version))
@@ -251,6 +255,12 @@ class RedisMembershipStore:
             for start in range(0, len(people), PAGE):
                 yield people[start : start + PAGE]
             after = upto
+
+    async def _page(self, place: Place, *args: Argument) -> Any:
+        k = place.keys
+        if self._store.archived_head:
+            args = (*args, 1)
+        return await self._store.run(place.instance, MEMBERS_PAGE, (k.grpmeta, k.grpmem, k.grpcur, k.grpchg), args)
 
     def _entries(self, tenant: TenantId, users: Iterable[UserId]) -> list[bytes]:
         return [self._store.shard(tenant, user) + user for user in users]
@@ -267,12 +277,15 @@ class RedisMembershipStore:
     async def changes_since(self, group: Conversation, version: int, limit: int) -> Changes | None:
         """See the Protocol."""
         place = self._store.place(group.tenant, group.id)
-        args = (b"-", b"+", 0, 0, b"")
-        reply = await self._store.run(place.instance, MEMBERS_PAGE, _page_keys(place), args)
-        present, low = reply[0], reply[3]
+        present, _, _, low, _, _, _, archived = await self._page(place, b"-", b"+", 0, 0, b"")
         if present is None:
             return None
         _check_version(present, low, version)
+        if archived is not None:
+            if version > int(archived):
+                await self._store.acknowledge(place)
+            else:
+                present = archived
         changes: list[Change] = []
         people, after = 0, version
         while after < int(present) and len(changes) < limit:
@@ -292,8 +305,3 @@ def _check_version(present: bytes | None, low: bytes, version: int) -> None:
         raise InvalidArgument("membership_version", "must be from 1 to the group's present version")
     if version < int(low):
         raise MembershipVersionExpired
-
-
-def _page_keys(place: Place) -> tuple[str, ...]:
-    k = place.keys
-    return (k.grpmeta, k.grpmem, k.grpcur, k.grpchg)

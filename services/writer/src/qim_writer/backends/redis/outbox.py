@@ -108,16 +108,19 @@ class RedisOutbox:
         for keys in self._keys.values():
             commands += [("HMGET", keys.meta, "arch", "archn"), ("XINFO", "STREAM", keys.dispatch)]
         replies = await self._instance.pipeline(commands)
-        archived, trimmed = {}, set()
+        archived, refused = {}, {}
         for at, bucket in enumerate(self._buckets):
             noted, info = replies[2 * at], replies[2 * at + 1]
-            if isinstance(noted, Exception):
-                raise noted
-            arch, entries = noted
-            archived[bucket] = Position.parse(arch) if arch else LOG_START
-            if _is_trimmed(info, archived[bucket], int(entries or 0)):
-                trimmed.add(bucket)
-        return OutboxState(fingerprint.log_id, archived, frozenset(trimmed))
+            try:
+                arch, trimmed = _judged(noted, info)
+            except (ReplyError, ValueError) as error:
+                refused[bucket] = f"its keys cannot be read: {error}"
+                continue
+            if trimmed:
+                refused[bucket] = "its dispatch log has lost entries that were not archived"
+            else:
+                archived[bucket] = arch
+        return OutboxState(fingerprint.log_id, archived, refused)
 
     async def read(self, after: Mapping[int, Position], *, max_bytes: int) -> OutboxRead:
         """As `Outbox.read`. Each reading begins at another bucket, so that none waits for ever."""
@@ -126,6 +129,7 @@ class RedisOutbox:
         wanted = wanted[begin:] + wanted[:begin]
         upto, life = dict(after), self._life
         entries: dict[int, list[OutboxEntry]] = {}
+        unreadable: dict[int, str] = {}
         (seconds, micros), log_id = checked(
             await self._instance.pipeline([("TIME",), ("HGET", key_of(Role.COMMIT), "log_id")])
         )
@@ -137,14 +141,16 @@ class RedisOutbox:
                     self._first += at
                     further += wanted[at:]
                     break
-                size, full = await self._read_some(wanted[at : at + _BUCKETS_AT_ONCE], upto, entries)
+                some = wanted[at : at + _BUCKETS_AT_ONCE]
+                size, full = await self._read_some(some, upto, entries, unreadable)
                 taken += size
                 room = [bucket for bucket in full if len(entries[bucket]) < _ENTRIES_PER_ROUND]
                 cut = cut or len(room) < len(full)
                 further += room
             wanted = further
         server_ms = int(seconds) * 1000 + int(micros) // 1000
-        return OutboxRead(entries, (log_id or b"").decode(), server_ms, not wanted and not cut, life)
+        complete = not wanted and not cut
+        return OutboxRead(entries, unreadable, (log_id or b"").decode(), server_ms, complete, life)
 
     async def confirm(self, life: int) -> None:
         """As `Outbox.confirm`: an answer on the connection that everything was read from."""
@@ -153,7 +159,11 @@ class RedisOutbox:
             raise RedisUnavailable(f"Redis {self._instance.address} was lost after its logs were read")
 
     async def _read_some(
-        self, buckets: Sequence[int], upto: dict[int, Position], entries: dict[int, list[OutboxEntry]]
+        self,
+        buckets: Sequence[int],
+        upto: dict[int, Position],
+        entries: dict[int, list[OutboxEntry]],
+        unreadable: dict[int, str],
     ) -> tuple[int, list[int]]:
         """One XREAD; the bytes of its entries, and the buckets that may have more."""
         keys: list[Argument] = [self._keys[bucket].dispatch for bucket in buckets]
@@ -164,14 +174,20 @@ class RedisOutbox:
         full = []
         for key, items in found or ():
             bucket = self._by_stream[key]
-            into = entries.setdefault(bucket, [])
+            into: list[OutboxEntry] = []
             for entry_id, fields in items:
-                entry = _entry(entry_id, fields)
+                try:
+                    entry = _entry(entry_id, fields)
+                except ValueError as error:
+                    unreadable[bucket] = str(error)
+                    break
                 size += len(entry.blocks) + len(entry.group_rows)
                 into.append(entry)
             number += len(items)
-            upto[bucket] = into[-1].position
-            if len(items) == asked:
+            if into:
+                entries.setdefault(bucket, []).extend(into)
+                upto[bucket] = into[-1].position
+            if len(items) == asked and bucket not in unreadable:
                 full.append(bucket)
         if number:
             # So that an answer has about 4 MiB at most where entries stay as large as these.
@@ -204,12 +220,6 @@ class RedisOutbox:
             args += (scope, found.head, found.revision, found.oldest_ms)
         return submit(self._instance, NOTE_ARCHIVED, keys, args)
 
-    async def backlog(self) -> int:
-        """As `Outbox.backlog`."""
-        commands = [("HMGET", keys.meta, "rec", "arcd") for keys in self._keys.values()]
-        replies = checked(await self._instance.pipeline(commands))
-        return sum(max(int(recorded or 0) - int(archived or 0), 0) for recorded, archived in replies)
-
     def _conversation(self, conversation: Conversation) -> ConversationKeys:
         bucket = self._topology.conversation_bucket(conversation.tenant, conversation.id)
         return ConversationKeys(conversation.tenant, conversation.id, bucket)
@@ -240,10 +250,22 @@ class RedisArchiveLease:
 
 
 def _entry(entry_id: bytes, fields: list[bytes]) -> OutboxEntry:
+    """Raises ValueError for fields that no script writes."""
     position = Position.parse(entry_id)
-    if fields[0] != DISPATCH_FIELD or (len(fields) > 2 and fields[2] != GROUP_ROWS_FIELD):
-        raise ValueError(f"the dispatch entry {position} has the fields {fields[::2]!r}")
-    return OutboxEntry(position, fields[1], fields[3] if len(fields) > 2 else b"")
+    if fields[::2] == [DISPATCH_FIELD]:
+        return OutboxEntry(position, fields[1], b"")
+    if fields[::2] == [DISPATCH_FIELD, GROUP_ROWS_FIELD]:
+        return OutboxEntry(position, fields[1], fields[3])
+    raise ValueError(f"the dispatch entry {position} has the fields {fields[::2]!r}")
+
+
+def _judged(noted: Any, info: Any) -> tuple[Position, bool]:
+    """How far a bucket is archived, and whether its log has lost entries after that. Raises ReplyError, ValueError."""
+    if isinstance(noted, Exception):
+        raise noted
+    arch, entries = noted
+    archived = Position.parse(arch) if arch else LOG_START
+    return archived, _is_trimmed(info, archived, int(entries or 0))
 
 
 def _is_trimmed(info: Any, archived: Position, archived_entries: int) -> bool:

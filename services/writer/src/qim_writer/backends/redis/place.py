@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from qim_common.ids import ConversationId, TenantId
 from qim_common.keys import SENDER_SEGMENT, ConversationKeys
 from qim_common.topology import Topology
 
-_SCOPE = struct.Struct(">Q16s")
+SCOPE: Final = struct.Struct(">Q16s")
+"""A conversation as scripts and the members of a bucket's sets name it: tenant and id, 24 bytes."""
 
 
 class Place:
@@ -34,7 +36,7 @@ class Place:
         self.bucket = topology.conversation_bucket(tenant, conversation)
         self.instance = topology.instance_of(self.bucket)
         self.keys = ConversationKeys(tenant, conversation, self.bucket)
-        self.scope = _SCOPE.pack(tenant, conversation)
+        self.scope = SCOPE.pack(tenant, conversation)
         self.segment = 0
         self.change_segment = 0
         self.send_segment = -1
@@ -63,5 +65,5 @@ class Place:
             k = self.keys
             self.look_keys = (k.grpmeta, k.grpcur, k.grpstays, k.msgcseq, k.msgrec)
             if archived:
-                self.look_keys = (*self.look_keys, k.msgctl)
+                self.look_keys = (*self.look_keys, k.msgctl, k.grpchg)
         return self.look_keys

@@ -10,12 +10,12 @@ from qim_common.ids import UserId
 from qim_common.keys import BucketKeys, ConversationKeys
 from qim_common.redis import Argument, Instance, checked
 from qim_common.topology import Topology
+from qim_writer.backends.redis.place import SCOPE
 from qim_writer.domain.refold import Refold, RowEffects
 from qim_writer.domain.remade_messages import MessageBatch
 from qim_writer.storage import Conversation
 from qim_writer.storage_recovery import RebuiltLine
 
-_SCOPE: Final = struct.Struct(">Q16s")
 _COUNT: Final = struct.Struct(">H")
 _PIECE: Final = 1000
 """Fields of one command, and people of one entry of the membership log."""
@@ -69,7 +69,7 @@ class RedisRebuild:
     async def add_state(self, conversation: Conversation, folded: Refold, line: RebuiltLine) -> None:
         """See the Protocol. `grpmeta` comes last: where it is, everything is."""
         keys, bucket = self._places(conversation)
-        scope = _SCOPE.pack(conversation.tenant, conversation.id)
+        scope = SCOPE.pack(conversation.tenant, conversation.id)
         await self._add_people(conversation, keys, bucket, scope, folded)
         commands: list[Command] = []
         if line.head:
@@ -107,6 +107,15 @@ class RedisRebuild:
             fields["gens"] = folded.generations
         commands.append(("HSET", keys.grpmeta, *_flat(fields.items())))
         await self._send(commands)
+
+    async def forget(self, conversation: Conversation) -> None:
+        """See the Protocol."""
+        keys, _ = self._places(conversation)
+        cursor = b""
+        while cursor != b"0":
+            cursor, found = await self._instance.call("SCAN", cursor or b"0", "MATCH", keys.prefix + "*", "COUNT", 5000)
+            if found:
+                await self._instance.call("UNLINK", *found)
 
     async def _add_people(
         self, conversation: Conversation, keys: ConversationKeys, bucket: BucketKeys, scope: bytes, folded: Refold

@@ -9,8 +9,10 @@ from typing import Final
 from qim_common.keys import BucketKeys
 from qim_common.positions import Position
 from qim_common.records import DISPATCH_FIELD
+from qim_common.recovery import RecoveryRefused
 from qim_common.redis import Argument, Instance, Role, checked, load_script, read_fingerprint, run
 from qim_common.redis.fence import FENCE_KEY, Fenced, read_fence
+from qim_common.redis.fence_by_hand import end_users, users
 from qim_common.redis.fingerprint import fingerprint_fields, key_of
 from qim_common.topology import Topology
 from qim_writer.backends.redis.fence import FenceGuard
@@ -19,10 +21,8 @@ from qim_writer.storage_recovery import InstanceSurvey
 
 LOCK_KEY: Final = "qim:recovery"
 LOCK_SECONDS: Final = 30
-USERS: Final = frozenset({"writer", "qim-archiver", "qim-archiver-lease"})
-"""The names in CLIENT LIST of those who write to a commit instance or archive from it."""
-
 HOLD_LEASE: Final = load_script("qim_writer", "hold_lease")
+FINISH_RECOVERY: Final = load_script("qim_writer", "finish_recovery")
 RAISE_GENERATION: Final = load_script("qim_writer", "raise_generation")
 _TAG: Final = re.compile(rb"(?:\d+:)?\{b(\d{3})\}:")
 _META: Final = b"grpmeta"
@@ -47,10 +47,12 @@ class RedisRecovery(RedisRebuild):
         super().__init__(instance, topology)
         self._guard = guard
         self._session = session
+        self._token = ""
         self._buckets = topology.buckets_of(instance.position)
 
     async def lock(self, token: str) -> bool:
         """See the Protocol."""
+        self._token = token
         return bool(await run(self._instance, HOLD_LEASE, [LOCK_KEY], [token, LOCK_SECONDS * 1000]))
 
     async def unlock(self, token: str) -> None:
@@ -60,25 +62,24 @@ class RedisRecovery(RedisRebuild):
     async def survey(self) -> InstanceSurvey:
         """See the Protocol."""
         fingerprint = await read_fingerprint(self._instance)
+        differences = [] if fingerprint is None else fingerprint.differences(self._instance.position, self._topology)
         mark, _ = await read_fence(self._instance)
         fenced = mark.fenced
-        if fingerprint is not None and not fenced:
-            verdict = await self._guard.judge(self._instance)
+        if fingerprint is not None and not differences and not fenced:
+            verdict = await self._guard.look(self._instance)
             fenced = verdict.why if isinstance(verdict, Fenced) else ""
         rebuilding = bool(await self._instance.call("HEXISTS", FENCE_KEY, "rebuilding"))
         seconds, micros = await self._instance.call("TIME")
         return InstanceSurvey(
             known=fingerprint is not None,
-            differences=()
-            if fingerprint is None
-            else tuple(fingerprint.differences(self._instance.position, self._topology)),
+            differences=tuple(differences),
             fenced=fenced,
             recovery=mark.recovery,
             rebuilding=rebuilding,
             log_id="" if fingerprint is None else fingerprint.log_id,
             replaces=() if fingerprint is None else fingerprint.replaces,
             waiting=await self._waiting(),
-            users=len(await self._users()),
+            users=len(await users(self._instance)),
             now_ms=int(seconds) * 1000 + int(micros) // 1000,
         )
 
@@ -90,12 +91,6 @@ class RedisRecovery(RedisRebuild):
         )
         return sum(max(int(recorded or 0) - int(archived or 0), 0) for recorded, archived in counted)
 
-    async def _users(self) -> list[bytes]:
-        """The ids of their connections."""
-        listed: bytes = await self._instance.call("CLIENT", "LIST")
-        clients = (dict(part.partition(b"=")[::2] for part in line.split()) for line in listed.splitlines())
-        return [client[b"id"] for client in clients if client.get(b"name", b"").decode() in USERS]
-
     async def begin(self, recovery: str, why: str) -> None:
         """See the Protocol."""
         await self._instance.call("HSET", FENCE_KEY, "fenced", why, "recovery", recovery)
@@ -106,7 +101,7 @@ class RedisRecovery(RedisRebuild):
 
     async def disconnect_users(self) -> None:
         """See the Protocol."""
-        await self._instance.pipeline([("CLIENT", "KILL", "ID", client) for client in await self._users()])
+        await end_users(self._instance)
 
     async def wipe(self) -> int:
         """See the Protocol."""
@@ -152,19 +147,16 @@ class RedisRecovery(RedisRebuild):
         """See the Protocol: in one step."""
         position = self._instance.position
         _, ids = await read_fence(self._instance)
-        commit = fingerprint_fields(position, self._topology, log_id, replaces=replaces)
-        commands: list[Sequence[Argument]] = [("MULTI",), ("HSET", key_of(Role.COMMIT), *_flat(commit))]
+        commit = _flat(fingerprint_fields(position, self._topology, log_id, replaces=replaces))
+        session: list[Argument] = []
         if self._session is not None:
             place, topology = self._session
             if await read_fingerprint(self._instance, Role.SESSION) is None:
-                session = fingerprint_fields(place, topology, log_id)
-                commands.append(("HSET", key_of(Role.SESSION), *_flat(session)))
-        commands += [
-            ("HSET", FENCE_KEY, "run_id", ids.run_id, "replid", ids.replid),
-            ("HDEL", FENCE_KEY, "fenced", "recovery", "rebuilding"),
-            ("EXEC",),
-        ]
-        checked(await self._instance.pipeline(commands))
+                session = _flat(fingerprint_fields(place, topology, log_id))
+        keys = [LOCK_KEY, key_of(Role.COMMIT), key_of(Role.SESSION), FENCE_KEY]
+        args = [self._token, ids.run_id, ids.replid, len(commit), *commit, *session]
+        if not await run(self._instance, FINISH_RECOVERY, keys, args):
+            raise RecoveryRefused("another recovery of this instance has begun")
 
 
 def _flat(fields: dict[str, Argument]) -> list[Argument]:

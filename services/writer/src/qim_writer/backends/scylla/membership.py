@@ -68,7 +68,7 @@ class ScyllaMembershipStore:
         """Raises UnsupportedByBackend."""
         raise unsupported("membership changes")
 
-    async def facts(self, conversation: Conversation, user: UserId) -> Facts | None:
+    async def facts(self, conversation: Conversation, user: UserId, *, told: bool = True) -> Facts | None:
         """See the Protocol."""
         row, members = await asyncio.gather(
             self._conversations.find(conversation), self._people.among(conversation, (user,))

@@ -8,6 +8,7 @@ from typing import Final
 
 from qim_common.errors import QimError
 from qim_common.telemetry.metrics import ArchiverMetrics
+from qim_common.telemetry.standing import Standing
 from qim_writer.commands.archive.holding import Holding
 from qim_writer.storage_outbox import HotRecords
 
@@ -35,6 +36,8 @@ class Evictor:
         self._metrics = metrics
         self._older_than_ms = int(hours * 3_600_000)
         interval = hours * 3600 / _LOOKS_PER_AGE
+        self._name = f"old records of instance {hot.instance}"
+        self._staying = Standing(_log, "they are looked at again")
         self._interval = min(max(interval, _SHORTEST_INTERVAL_SECONDS), _LONGEST_INTERVAL_SECONDS)
 
     async def run(self) -> None:
@@ -44,24 +47,40 @@ class Evictor:
             try:
                 await self.look()
             except QimError as error:
-                _log.warning("old records stay until the next look: %s", error)
-            except Exception:  # noqa: BLE001  whatever it is, the next look tries again
-                _log.exception("old records cannot be removed")
+                self._staying.holds(self._name, f"they stay until the next look: {error}")
+            except Exception as error:  # noqa: BLE001  whatever it is, the next look tries again
+                self._staying.holds(self._name, f"they cannot be removed: {error}", error)
+            else:
+                self._staying.over(self._name)
             await asyncio.sleep(self._interval)
 
     async def look(self) -> int:
-        """Once through all buckets; how many records were removed."""
+        """Once through all buckets; how many records were removed. Raises what the last bucket that failed has raised;
+        the others are looked through."""
         removed = 0
+        failed: Exception | None = None
         for bucket in self._hot.buckets:
-            while due := await self._hot.due(bucket, self._older_than_ms, CONVERSATIONS_PER_LOOK):
-                for conversation in due:
-                    more = True
-                    while more:
-                        step = await self._hot.evict(conversation, self._older_than_ms)
-                        more = step.more
-                        removed += step.records
-                        self._metrics.evicted.inc(step.records)
-                        await asyncio.sleep(_PAUSE_SECONDS)
-                if len(due) < CONVERSATIONS_PER_LOOK:
-                    break
+            try:
+                removed += await self._clear(bucket)
+            except QimError:
+                raise
+            except Exception as error:  # noqa: BLE001  it is raised at the end
+                failed = error
+        if failed is not None:
+            raise failed
+        return removed
+
+    async def _clear(self, bucket: int) -> int:
+        removed = 0
+        while due := await self._hot.due(bucket, self._older_than_ms, CONVERSATIONS_PER_LOOK):
+            for conversation in due:
+                more = True
+                while more:
+                    step = await self._hot.evict(conversation, self._older_than_ms)
+                    more = step.more
+                    removed += step.records
+                    self._metrics.evicted.inc(step.records)
+                    await asyncio.sleep(_PAUSE_SECONDS)
+            if len(due) < CONVERSATIONS_PER_LOOK:
+                break
         return removed

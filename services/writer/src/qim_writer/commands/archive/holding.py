@@ -8,6 +8,7 @@ from typing import Final
 
 from qim_common.errors import QimError
 from qim_common.telemetry.metrics import ArchiverMetrics
+from qim_common.telemetry.standing import Standing
 from qim_writer.storage_outbox import ArchiveLease
 
 LEASE_SECONDS: Final = 5.0
@@ -19,12 +20,15 @@ _log = logging.getLogger(__name__)
 
 
 class Holding:
-    """The lease of one instance. Two holders at once do no harm, so a late look costs repeated work only."""
+    """The lease of one instance, called `name` in logs. Two holders at once do no harm, so a late look costs repeated
+    work only."""
 
-    def __init__(self, lease: ArchiveLease, metrics: ArchiverMetrics) -> None:
+    def __init__(self, lease: ArchiveLease, metrics: ArchiverMetrics, *, name: str = "the archiver's lease") -> None:
         self._lease = lease
         self._metrics = metrics
         self._held = asyncio.Event()
+        self._name = name
+        self._not_renewed = Standing(_log, "it is renewed again", level=logging.INFO)
 
     @property
     def held(self) -> bool:
@@ -43,8 +47,11 @@ class Holding:
             asked = clock()
             try:
                 until = asked + LEASE_SECONDS if await self._lease.hold() else 0.0
+                self._not_renewed.over(self._name)
             except QimError as error:
-                _log.info("the archiver's lease was not renewed: %s", error)
+                self._not_renewed.holds(self._name, f"it was not renewed: {error}")
+            except Exception as error:  # noqa: BLE001  whatever it is, the next look tries again
+                self._not_renewed.holds(self._name, f"it cannot be renewed: {error}", error)
             self._set(held=clock() < until)
             await asyncio.sleep(RENEW_SECONDS)
 

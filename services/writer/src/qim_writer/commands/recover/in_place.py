@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from qim_common.recovery import Loss, RecoveryRefused, RecoveryReport
+from qim_writer.commands.recover.errors import another_instance
 from qim_writer.commands.recover.lock import locked
 from qim_writer.storage_recovery import RecoverableInstance
 
@@ -34,10 +35,10 @@ class Acceptance:
             if not survey.known:
                 raise RecoveryRefused(
                     f"instance {self._position} has no data of this installation, and there is no archive: bring its "
-                    "data back from a backup or a replica"
+                    "data back from a backup or a replica. Is QIM_BACKEND that of the services?"
                 )
             if survey.differences:
-                raise RecoveryRefused(f"instance {self._position} is another one: " + "; ".join(survey.differences))
+                raise another_instance(self._position, survey.differences)
             if not survey.fenced:
                 raise RecoveryRefused(f"instance {self._position} is not fenced: there is nothing to recover")
             log_id = survey.recovery or secrets.token_hex(16)
