@@ -16,8 +16,7 @@ from qim_common.records import Audience, StateChange
 from qim_devkit.valkey import ValkeyServer
 from qim_writer.backends.redis import outbox as outbox_module
 from qim_writer.backends.redis.behind import RedisBehind
-from qim_writer.commands.archive.rounds import patience
-from qim_writer.domain.archive_rounds import OutboxEntry, gather
+from qim_writer.domain.archive_rounds import OutboxEntry, gather, patience
 from qim_writer.domain.policy import Limits
 from qim_writer.storage import Conversation
 

@@ -10,7 +10,7 @@ Entries are cut by hand and no message is made an object: this is the archiver's
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -28,6 +28,9 @@ _MESSAGES: Final = int(BlockKind.MESSAGES)
 _STATE: Final = int(BlockKind.STATE)
 _AUDIENCES: Final = frozenset(int(audience) for audience in Audience)
 _CREATED: Final = int(StateChange.CREATED)
+_MANY_MESSAGES: Final = 1000
+_SMALL_BATCH: Final = 40
+"""Messages of a busy round, and of one conversation in it: a batch costs the nodes as much as tens of rows do."""
 
 
 class ArchiveRow(NamedTuple):
@@ -195,3 +198,11 @@ def _take_messages(
         seq += 1
     into.head = seq - 1
     return at
+
+
+def patience(buckets: Sequence[BucketRound]) -> int:
+    """How many times as long as usual entries gather after this round: twice where many conversations had few messages
+    each and together many, so that the nodes get fewer and larger batches."""
+    conversations = sum(len(one.conversations) for one in buckets)
+    messages = sum(one.recorded for one in buckets)
+    return 2 if messages >= _MANY_MESSAGES and messages < conversations * _SMALL_BATCH else 1

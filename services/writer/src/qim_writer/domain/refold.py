@@ -17,14 +17,11 @@ from qim_common.ids import MembershipOp, UserId
 from qim_common.records import Audience, StateChange
 from qim_writer.domain.group_rows import GroupRow, RowFlags, RowKind
 from qim_writer.domain.policy import Policy
+from qim_writer.domain.stays import KEEPS_EARLIER, PRESENT, REMOVED, REVOKED
+from qim_writer.domain.stored_values import CHANGE, CONTROL, LOGGED, RAISED
 
-_STAY: Final = struct.Struct(">B6s6s6s6s6s")
-_CHANGE: Final = struct.Struct(">B6s6s16s")
-_LOG: Final = struct.Struct(">B6s6s6sB")
-_CONTROL: Final = struct.Struct(">6s6sB6s")
-_GENERATION: Final = struct.Struct(">I6s")
+_STAY: Final = struct.Struct(">B6s6s6s6s6s")  # a stay as qim_writer.domain.stays reads it
 _STAY_VERSION: Final = b"\x01"
-_PRESENT, _KEEPS_EARLIER, _REVOKED, _REMOVED = 1, 2, 4, 8
 
 
 def u48(number: int) -> bytes:
@@ -139,12 +136,12 @@ class Refold:
             self.concerned, self.before = row.head, prev
         self.controls.add(row.head)
         seq, time = u48(row.head), u48(row.time_ms)
-        change = _CHANGE.pack(row.operation, seq, time, row.actor) + b"".join(row.people)
-        control = _CONTROL.pack(seq, u48(row.version), row.audience, time)
+        change = CHANGE.pack(row.operation, seq, time, row.actor) + b"".join(row.people)
+        control = CONTROL.pack(seq, u48(row.version), row.audience, time)
         return (row.version, change), (row.head, control)
 
     def _open_stays(self, row: GroupRow) -> None:
-        flags = _PRESENT + (_KEEPS_EARLIER if RowFlags.KEEPS_EARLIER in row.flags else 0)
+        flags = PRESENT + (KEEPS_EARLIER if RowFlags.KEEPS_EARLIER in row.flags else 0)
         stay = _STAY.pack(flags, u48(row.head - 1), u48(row.history_from), u48(0), u48(row.version), u48(0))
         for user in row.people:
             person = self.people.get(user)
@@ -155,9 +152,9 @@ class Refold:
                 person.present = True
 
     def _close_stays(self, row: GroupRow) -> None:
-        ended = (_REVOKED if RowFlags.REVOKED in row.flags else 0) - _PRESENT
+        ended = (REVOKED if RowFlags.REVOKED in row.flags else 0) - PRESENT
         if row.operation is MembershipOp.REMOVE:
-            ended += _REMOVED
+            ended += REMOVED
         for user in row.people:
             person = self._person(user, row)
             flags, joined, history_from, _, began, _ = _STAY.unpack(person.stays[-1])
@@ -168,7 +165,7 @@ class Refold:
         payload = row.policy
         if row.operation is StateChange.CREATED:
             self.created_ms = row.time_ms
-            stay = _STAY.pack(_PRESENT, u48(0), u48(0), u48(0), u48(1), u48(0))
+            stay = _STAY.pack(PRESENT, u48(0), u48(0), u48(0), u48(1), u48(0))
             for ordinal, user in enumerate(row.people, 1):
                 self.people[user] = RefoldedPerson(ordinal, [stay])
         elif row.operation is StateChange.OWN_CLEAR:
@@ -182,7 +179,7 @@ class Refold:
         if not row.maker or row.operation in (StateChange.OWN_CLEAR, StateChange.GENERATION):
             return None
         maker = row.maker.encode()
-        packed = _LOG.pack(row.operation, u48(row.time_ms), u48(row.version), u48(row.head), len(maker))
+        packed = LOGGED.pack(row.operation, u48(row.time_ms), u48(row.version), u48(row.head), len(maker))
         return row.revision, packed + maker + payload
 
     def _person(self, user: UserId, row: GroupRow) -> RefoldedPerson:
@@ -203,7 +200,7 @@ class Refold:
     @property
     def generations(self) -> bytes:
         """The raised generations as `grpmeta` holds them."""
-        return b"".join(_GENERATION.pack(generation, u48(base)) for generation, base in self.raised)
+        return b"".join(RAISED.pack(generation, u48(base)) for generation, base in self.raised)
 
     def members(self) -> Iterator[UserId]:
         """Those who are in it now."""

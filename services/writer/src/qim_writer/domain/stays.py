@@ -21,10 +21,10 @@ VERSION_MAX = 2**48 - 1
 """The largest membership version that the packed values hold."""
 
 
-_PRESENT = 1
-_KEEPS_EARLIER = 2
-_REVOKED = 4
-_REMOVED = 8
+PRESENT = 1
+KEEPS_EARLIER = 2
+REVOKED = 4
+REMOVED = 8
 
 
 class Stay(NamedTuple):
@@ -84,9 +84,9 @@ def _stay(
     ended_hi: int,
     ended: int,
 ) -> Stay:
-    if flags & _PRESENT:
+    if flags & PRESENT:
         state = MemberState.MEMBER
-    elif flags & _REMOVED:
+    elif flags & REMOVED:
         state = MemberState.REMOVED
     else:
         state = MemberState.LEFT
@@ -97,8 +97,8 @@ def _stay(
         began_hi << 32 | began,
         ended_hi << 32 | ended,
         state,
-        flags & _KEEPS_EARLIER != 0,
-        flags & _REVOKED != 0,
+        flags & KEEPS_EARLIER != 0,
+        flags & REVOKED != 0,
     )
 
 

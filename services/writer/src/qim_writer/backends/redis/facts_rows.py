@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any, Final
 
 from qim_common.records import unpack_record
 from qim_writer.domain.stays import Person, unpack_person
+from qim_writer.domain.stored_values import RAISED
 from qim_writer.storage import Facts, Look
 
-_GENERATION: Final = struct.Struct(">I6s")
 _RECORD: Final = 15
 """The place of the record at the head in a row."""
 _ARCHIVED_VERSION: Final = 17
@@ -41,7 +40,7 @@ def unpack_facts(row: list[Any]) -> Facts | None:
 
 
 def _raised(packed: bytes) -> tuple[tuple[int, int], ...]:
-    return tuple((generation, int.from_bytes(base, "big")) for generation, base in _GENERATION.iter_unpack(packed))
+    return tuple((generation, int.from_bytes(base, "big")) for generation, base in RAISED.iter_unpack(packed))
 
 
 def unpack_look(row: list[Any]) -> Look | None:

@@ -23,10 +23,10 @@ from qim_writer.backends.redis.store import (
     RedisStore,
 )
 from qim_writer.domain.policy import Policy, PolicyChange
+from qim_writer.domain.stored_values import LOGGED
 from qim_writer.storage import AgeCut, Conversation, GroupSnapshot, StateRecord
 
 _SNAPSHOT: Final = struct.Struct(">6s6sI6s6sI6s")
-_RECORD: Final = struct.Struct(">B6s6s6sB")
 _DIGEST: Final = 8
 
 
@@ -169,8 +169,8 @@ class RedisGroupStateStore:
 
 def _record(entry: list[Any]) -> StateRecord:
     data = entry[1][1]
-    change, time_ms, version, head, length = _RECORD.unpack_from(data)
-    at = _RECORD.size
+    change, time_ms, version, head, length = LOGGED.unpack_from(data)
+    at = LOGGED.size
     return StateRecord(
         revision=int(entry[0].partition(b"-")[0]),
         change=StateChange(change),

@@ -34,6 +34,7 @@ from qim_writer.domain.changes import ChangePlan, GroupState
 from qim_writer.domain.members import Change, Undo
 from qim_writer.domain.policy import Policy
 from qim_writer.domain.stays import unpack_person
+from qim_writer.domain.stored_values import CHANGE
 from qim_writer.storage import (
     CHANGES_PEOPLE_MAX,
     ChangeAnswer,
@@ -52,7 +53,6 @@ LOOKS_PER_CALL: Final = 50
 _CHANGES_PER_READ: Final = 100
 """As in members_page.lua: at 1,000 people a change, 1.6 MB."""
 _ANSWER: Final = struct.Struct(">6s6sIH6s")
-_CHANGE: Final = struct.Struct(">B6s6s16s")
 
 _ID: Final = 16
 _DIGEST: Final = 8
@@ -68,8 +68,8 @@ def _answer(data: bytes) -> ChangeAnswer:
 
 
 def _change(entry: list[Any]) -> Change:
-    op, seq, time_ms, actor = _CHANGE.unpack_from(entry[1][1])
-    people = entry[1][1][_CHANGE.size :]
+    op, seq, time_ms, actor = CHANGE.unpack_from(entry[1][1])
+    people = entry[1][1][CHANGE.size :]
     users = tuple(UserId(people[at : at + _ID]) for at in range(0, len(people), _ID))
     version = int(entry[0].partition(b"-")[0])
     return Change(version, MembershipOp(op), _u48(seq), _u48(time_ms), actor, users)

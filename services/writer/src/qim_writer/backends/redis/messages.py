@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import struct
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,14 +15,13 @@ from qim_writer.backends.redis.store import COUNT_UNREAD, RedisStore
 from qim_writer.domain.delivery import ControlEvent
 from qim_writer.domain.explain import Event
 from qim_writer.domain.members import Change
+from qim_writer.domain.stored_values import CONTROL
 from qim_writer.domain.visible import UnreadSpan
 from qim_writer.storage import Conversation
 
 UNREAD_SEQS_PER_CALL: Final = 24_576
 """At most this many seqs of sender columns per script call, so that none takes 2.2 ms (storage.md), also where all of
 them are one's own: a hit costs up to 70 ns."""
-
-_CONTROL: Final = struct.Struct(">6s6sB6s")
 
 
 class RedisMessageStore:
@@ -67,7 +65,7 @@ class RedisMessageStore:
         )
         return [
             ControlEvent(int.from_bytes(seq, "big"), int.from_bytes(version, "big"), Audience(audience))
-            for seq, version, audience, _ in map(_CONTROL.unpack, members)
+            for seq, version, audience, _ in map(CONTROL.unpack, members)
         ]
 
     async def controls(self, tenant: TenantId, spans: Sequence[tuple[ConversationId, int, int]]) -> list[int]:
@@ -90,7 +88,7 @@ class RedisMessageStore:
         found = await self._store.instances[place.instance].call("ZRANGE", place.keys.msgctl, seq, seq, "BYSCORE")
         if not found:
             return None
-        _, version, audience, time_ms = _CONTROL.unpack(found[0])
+        _, version, audience, time_ms = CONTROL.unpack(found[0])
         return Event(int.from_bytes(version, "big"), Audience(audience), int.from_bytes(time_ms, "big"))
 
     async def events(self, conversation: Conversation, after: int, limit: int) -> list[Change]:
@@ -99,7 +97,7 @@ class RedisMessageStore:
         members = await self._store.instances[place.instance].call(
             "ZRANGE", place.keys.msgctl, f"({after}", "+inf", "BYSCORE", "LIMIT", 0, limit
         )
-        known = [_CONTROL.unpack(member) for member in members]
+        known = [CONTROL.unpack(member) for member in members]
         seqs = [int.from_bytes(seq, "big") for seq, _, _, _ in known]
         records = {record.seq: record for record in await self.records(conversation, seqs)}
         events = []

@@ -24,7 +24,7 @@ from qim_common.positions import Position
 from qim_common.telemetry.metrics import ArchiverMetrics
 from qim_common.telemetry.standing import Standing
 from qim_writer.commands.archive.holding import Holding
-from qim_writer.domain.archive_rounds import BucketRound, ConversationRound, UnreadableEntry, gather
+from qim_writer.domain.archive_rounds import BucketRound, ConversationRound, UnreadableEntry, gather, patience
 from qim_writer.storage import Conversation
 from qim_writer.storage_archive import (
     ArchiveHead,
@@ -51,10 +51,6 @@ HEADS_SECONDS: Final = 5.0
 
 _REFUSED_SECONDS: Final = 10.0
 """So often a bucket that could not be archived is tried again: what refused it may have been mended."""
-
-_MANY_MESSAGES: Final = 1000
-_SMALL_BATCH: Final = 40
-"""Messages of a busy round, and of one conversation in it: a batch costs the nodes as much as tens of rows do."""
 
 _NOTHING_YET: Final = ArchiveHead(0, 0)
 """The head of a conversation that is created in this round: a lower bound, as every head of the index."""
@@ -318,14 +314,6 @@ class Archiver:
         for bucket, why in self._told.items():
             self._not_archived.holds(f"bucket {bucket}", f"not archived any more: {why}")
         self._not_archived.only({f"bucket {bucket}" for bucket in self._told})
-
-
-def patience(buckets: Sequence[BucketRound]) -> int:
-    """How many times as long as usual entries gather after this round: twice where many conversations had few messages
-    each and together many, so that the nodes get fewer and larger batches. Pure."""
-    conversations = sum(len(one.conversations) for one in buckets)
-    messages = sum(one.recorded for one in buckets)
-    return 2 if messages >= _MANY_MESSAGES and messages < conversations * _SMALL_BATCH else 1
 
 
 def _conversation(each: ConversationRound) -> Conversation:
