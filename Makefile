@@ -31,7 +31,7 @@ cassandra-down: setup ## Stop that cluster; its data stays
 	@$(BIN)/qim-dev cassandra-down
 
 test: setup ## Run every test, end to end included; pytest's summary comes last
-	@$(PYTEST) -n 2 --dist loadfile
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
 
 check: lint format-check types imports unit ## Everything quick before a commit: lint, format, types, layers, unit tests
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from qim_devkit.ports import CHOICE, RANGE_VARIABLE
 
 pytest_plugins = [
@@ -18,3 +20,27 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     share = len(CHOICE) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     first = CHOICE.start + share * int(worker.removeprefix("gw"))
     os.environ[RANGE_VARIABLE] = f"{first}-{first + share - 1}"
+
+FIRST = (
+    # Alone with the Cassandra cluster, so before other tests need it; the second one while a worker plays the models.
+    "tests/faults/tiered/test_at_log.py",
+    "tests/model/test_machine.py",
+    "tests/faults/tiered/test_at_archived.py",
+    # What takes minutes must not be left for the end, where one worker would wait for the other.
+    "tests/e2e/test_replay_tiered.py",
+    "tests/e2e/test_import.py",
+    "tests/conformance/test_scenarios.py",
+    "tests/model/consumers",
+    "tests/e2e",
+    "tests/faults",
+)
+"""Files and directories in the order in which a parallel run hands them out; all others follow."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bring the tests into that order; within a file it stays as it is."""
+
+    def place(item: pytest.Item) -> int:
+        return next((at for at, path in enumerate(FIRST) if item.nodeid.startswith(path)), len(FIRST))
+
+    items.sort(key=place)

@@ -96,6 +96,10 @@ async def test_while_its_instance_is_down_every_method_answers_a_named_error_and
             if method.name == "SendMessages":
                 (answer,) = await method.call(own.caller("gateway"), request)
                 assert "BACKEND_UNAVAILABLE" in str(answer.results[0].status)
+            elif method.name == "RunRetention":
+                # Of all groups of a tenant: those of the other instances are looked at, and the answer says so.
+                answer = await method.call(own.caller(method.role), request)
+                assert answer.unavailable_buckets > 0
             else:
                 answer = await refusal(method.call(own.caller(method.role), request))
                 assert answer.name == ("UNAVAILABLE", "BACKEND_UNAVAILABLE"), method
