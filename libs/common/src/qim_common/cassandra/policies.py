@@ -22,12 +22,6 @@ SERIAL_READ: Final = "serial"
 SPECULATIVE_DELAY_SECONDS: Final = 0.4
 """After this a second node is asked, of idempotent statements only: a node that hangs costs this, not a timeout."""
 
-BATCH_WRITE: Final = "batch"
-"""The profile of batches."""
-
-BATCH_DELAY_SECONDS: Final = 2.0
-"""The same for batches, which are slow where the cluster is loaded: sending them twice then makes it slower still."""
-
 _REPEATS: Final = 2
 _Decision = tuple[int, Any]
 
@@ -62,12 +56,12 @@ def _next_host(query: Any, *, times: int, at_most: int) -> _Decision:
 
 
 def execution_profiles(settings: CassandraSettings) -> dict[object, ExecutionProfile]:
-    """The default profile (the configured quorum), BATCH_WRITE and SERIAL_READ, all for the configured data centre."""
+    """The default profile (the configured quorum) and SERIAL_READ, both for the configured data centre."""
     quorum = getattr(ConsistencyLevel, settings.cassandra_consistency)
     local = settings.cassandra_consistency == "LOCAL_QUORUM"
     serial = ConsistencyLevel.LOCAL_SERIAL if local else ConsistencyLevel.SERIAL
 
-    def profile(consistency: int, delay_seconds: float = SPECULATIVE_DELAY_SECONDS) -> ExecutionProfile:
+    def profile(consistency: int) -> ExecutionProfile:
         return ExecutionProfile(
             load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=settings.cassandra_local_dc)),
             retry_policy=RepeatIdempotent(),
@@ -75,11 +69,7 @@ def execution_profiles(settings: CassandraSettings) -> dict[object, ExecutionPro
             serial_consistency_level=serial,
             request_timeout=settings.cassandra_timeout_seconds,
             row_factory=tuple_factory,
-            speculative_execution_policy=ConstantSpeculativeExecutionPolicy(delay_seconds, 1),
+            speculative_execution_policy=ConstantSpeculativeExecutionPolicy(SPECULATIVE_DELAY_SECONDS, 1),
         )
 
-    return {
-        EXEC_PROFILE_DEFAULT: profile(quorum),
-        BATCH_WRITE: profile(quorum, BATCH_DELAY_SECONDS),
-        SERIAL_READ: profile(serial),
-    }
+    return {EXEC_PROFILE_DEFAULT: profile(quorum), SERIAL_READ: profile(serial)}

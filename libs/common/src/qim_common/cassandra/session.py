@@ -25,7 +25,7 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
 from qim_common.cassandra.connecting import connect, make_cluster, refusal
 from qim_common.cassandra.errors import CassandraUnavailable, error_of
-from qim_common.cassandra.policies import BATCH_WRITE, SERIAL_READ
+from qim_common.cassandra.policies import SERIAL_READ
 from qim_common.cassandra.settings import CassandraSettings
 from qim_common.telemetry.metrics import CassandraMetrics
 
@@ -192,7 +192,7 @@ class CassandraSession:
         for values in rows:
             batch.add(prepared, values)
         batch.is_idempotent = statement.idempotent
-        await self._send(statement, batch, BATCH_WRITE, None)
+        await self._send(statement, batch, EXEC_PROFILE_DEFAULT, None)
 
     async def batch_packed(self, statement: Statement, rows: Sequence[Sequence[bytes]]) -> None:
         """As `batch`, with every value as the protocol has it: a bigint is 8 bytes, a blob itself.
@@ -207,7 +207,7 @@ class CassandraSession:
         batch.keyspace = prepared.keyspace
         batch.routing_key = _routing_key([rows[0][index] for index in prepared.routing_key_indexes or ()])
         batch.is_idempotent = statement.idempotent
-        await self._send(statement, batch, BATCH_WRITE, None)
+        await self._send(statement, batch, EXEC_PROFILE_DEFAULT, None)
 
     async def define(self, cql: str) -> None:
         """Execute a change of the schema, and wait until all nodes that live have it.
