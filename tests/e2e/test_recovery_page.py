@@ -47,6 +47,27 @@ def checkout(tmp_path: Path) -> Path:
 
 async def shell(commands: str, checkout: Path) -> str:
     """What the commands print, of which each must succeed."""
+    status, output = await ended(commands, checkout)
+    assert status == 0, output
+    return output
+
+
+async def answered(commands: str, checkout: Path) -> str:
+    """What the commands print once the services use the instance again, which they find by themselves."""
+    output = ""
+
+    async def look() -> bool:
+        nonlocal output
+        status, output = await ended(commands, checkout)
+        assert status == 0 or "INSTANCE_FENCED" in output or "BACKEND_UNAVAILABLE" in output, output
+        return status == 0
+
+    await until(look)
+    return output
+
+
+async def ended(commands: str, checkout: Path) -> tuple[int | None, str]:
+    """The exit status of the commands, which end at the first that fails, and what they print."""
     process = await asyncio.create_subprocess_exec(
         "bash",
         "-euc",
@@ -58,8 +79,7 @@ async def shell(commands: str, checkout: Path) -> str:
     )
     async with asyncio.timeout(SECONDS):
         output, _ = await process.communicate()
-    assert process.returncode == 0, output.decode()
-    return output.decode()
+    return process.returncode, output.decode()
 
 
 def environment() -> dict[str, str]:
@@ -122,6 +142,7 @@ async def test_an_instance_that_went_back_is_fenced_told_and_recovered_by_the_pa
 ) -> None:
     start, loss, recovery = blocks
     before, between, lost = loss.split("sleep 3\n")
+    recover, reading = recovery.split("sleep 3\n")
     client = before.splitlines()[0]
     async with started(start, checkout, module_cassandra) as suite:
         await shell(before, checkout)
@@ -136,7 +157,7 @@ async def test_an_instance_that_went_back_is_fenced_told_and_recovered_by_the_pa
         assert "INSTANCE_FENCED: the store of this conversation is fenced; an operator has to recover it" in refused
         assert "carried out" not in refused
 
-        history = await shell(f"{client}\n{recovery}", checkout)
-        assert "the fence is lifted" in history
+        assert "the fence is lifted" in await shell(recover, checkout)
+        history = await answered(f"{client}\n{reading}", checkout)
         assert "before the copy" in history
         assert "after the copy" in history
