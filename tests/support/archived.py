@@ -31,7 +31,7 @@ class Below:
         self._topology = Topology(suite.valkey_addresses, BUCKETS, "tests")
         self._instances: list[Any] = [
             redis.asyncio.Redis(host=host, port=int(port), protocol=2)
-            for host, _, port in (address.rpartition(":") for address in self._topology.addresses)
+            for host, _, port in (str(address).rpartition(":") for address in self._topology.addresses)
         ]
 
     async def __aenter__(self) -> Below:

@@ -28,7 +28,7 @@ class Projection:
         self._tenant = tenant
         self._instances: list[Any] = [
             redis.asyncio.Redis(host=host, port=int(port), protocol=2)
-            for host, _, port in (address.rpartition(":") for address in self.topology.addresses)
+            for host, _, port in (str(address).rpartition(":") for address in self.topology.addresses)
         ]
 
     async def __aenter__(self) -> Projection:

@@ -59,7 +59,7 @@ class Stage:
         self._seed = 0
         self._instances: list[Any] = [
             redis.asyncio.Redis(host=host, port=int(port), protocol=2, socket_timeout=5)
-            for host, _, port in (address.rpartition(":") for address in self.topology.addresses)
+            for host, _, port in (str(address).rpartition(":") for address in self.topology.addresses)
         ]
 
     def ledger(self, groups: int = 6, **options: Any) -> Ledger:

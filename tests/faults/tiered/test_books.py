@@ -40,7 +40,7 @@ def store_of(world: World, group: ConversationId) -> tuple[Any, ConversationKeys
     """The Redis client of a group's instance (untyped) and its keys."""
     topology = Topology(world.suite.valkey_addresses, BUCKETS, "tests")
     bucket = topology.conversation_bucket(TENANT, group)
-    host, _, port = topology.addresses[topology.instance_of(bucket)].rpartition(":")
+    host, _, port = str(topology.addresses[topology.instance_of(bucket)]).rpartition(":")
     return redis.Redis(host=host, port=int(port), protocol=2), ConversationKeys(TENANT, group, bucket)
 
 
@@ -83,7 +83,7 @@ async def test_a_mark_that_goes_back_is_found(world: World) -> None:
     await ledger.check(repeats=0)
     topology = Topology(world.suite.valkey_addresses, BUCKETS, "tests")
     bucket = topology.person_bucket(TENANT, who)
-    host, _, port = topology.addresses[topology.instance_of(bucket)].rpartition(":")
+    host, _, port = str(topology.addresses[topology.instance_of(bucket)]).rpartition(":")
     with redis.Redis(host=host, port=int(port), protocol=2) as store:
         assert store.hdel(PersonKeys(TENANT, who, bucket).read_cursors, account.lane.group)
     with pytest.raises((AssertionError, ExceptionGroup)):

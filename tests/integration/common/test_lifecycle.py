@@ -23,6 +23,8 @@ from qim.writer.v1 import writer_pb2
 from qim_common.channels import ChannelProvider
 from qim_common.errors import BackendUnavailable, Overloaded, Reason, from_rpc_error
 from qim_common.server.harness import ServerHarness
+from qim_common.server.health import LIVENESS_SERVICE, HealthServer
+from qim_common.server.worker import WorkerHarness
 from qim_common.start import StartRefusedError
 from qim_devkit.pki import DevPki
 
@@ -119,7 +121,7 @@ async def test_beyond_its_bound_of_calls_a_server_answers_overloaded(place: Plac
 async def test_the_health_port_serves_health_and_nothing_else(rig: Rig) -> None:
     async with grpc.aio.insecure_channel(rig.addresses.health) as channel:
         health: Any = health_pb2_grpc.HealthStub(channel)
-        for name in ("", "qim.writer.v1.Writer", "qim.membership.v1.GroupMembership"):
+        for name in ("", LIVENESS_SERVICE, "qim.writer.v1.Writer", "qim.membership.v1.GroupMembership"):
             assert (await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=BOUND)).status == SERVING
         listing: Any = channel.unary_unary("/grpc.health.v1.Health/List")
         listed = await refusal(listing(b"", timeout=BOUND))
@@ -245,6 +247,63 @@ async def test_on_a_signal_a_process_turns_unhealthy_ends_its_commits_and_closes
 
     assert (code, out) == (0, ["COMMITTED", "CLOSED second", "CLOSED first"]), err
     assert "Traceback" not in err
+
+
+async def _said(address: str, service: str) -> int:
+    """What the health port at `address` answers for a service name."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        request = health_pb2.HealthCheckRequest(service=service)
+        return int((await health.Check(request, timeout=BOUND)).status)
+
+
+async def test_a_server_that_drains_is_not_ready_and_alive_to_the_end(place: Place, pki: DevPki) -> None:
+    harness, service = build(place.settings(drain_seconds=BOUND))
+    addresses = await harness.start()
+    caller = Caller(ChannelProvider(addresses.grpc, tls(pki.issue("gateway", "g"))))
+    committing = asyncio.ensure_future(_send(caller, conducted.COMMIT))
+    await service.entered.wait()
+    stopping = asyncio.create_task(harness.stop())
+    await harness.draining.wait()
+
+    said = [await _said(addresses.health, name) for name in ("", "qim.writer.v1.Writer", LIVENESS_SERVICE)]
+    service.go_on.set()
+    await committing
+    await stopping
+    await caller.provider.close()
+
+    assert said == [NOT_SERVING, NOT_SERVING, SERVING]
+
+
+async def test_a_worker_that_drains_is_not_ready_and_alive_to_the_end(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker = WorkerHarness(place.settings())
+    said: list[int] = []
+
+    async def drain(_: float) -> None:
+        said.extend([await _said(address, name) for name in ("", LIVENESS_SERVICE)])
+
+    running = asyncio.create_task(worker.run(drain))
+    async with asyncio.timeout(BOUND):
+        while "READY" not in (out := capsys.readouterr().out):  # noqa: ASYNC110 - a line on stdout has no event
+            await asyncio.sleep(0.01)
+        address = f"127.0.0.1:{out.split('health=')[1].split()[0]}"
+        said.extend([await _said(address, name) for name in ("", LIVENESS_SERVICE)])
+        worker.request_stop()
+        await running
+
+    assert said == [SERVING, SERVING, NOT_SERVING, SERVING]
+
+
+async def test_a_server_that_is_not_ready_yet_is_alive(place: Place) -> None:
+    server = HealthServer(place.settings().health_listen, ["qim.writer.v1.Writer"])
+    address = f"127.0.0.1:{await server.start()}"
+
+    said = [await _said(address, name) for name in ("", "qim.writer.v1.Writer", LIVENESS_SERVICE)]
+    await server.stop()
+
+    assert said == [NOT_SERVING, NOT_SERVING, SERVING]
 
 
 async def test_a_process_on_pure_python_protobuf_refuses_to_start(place: Place) -> None:

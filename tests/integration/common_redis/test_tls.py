@@ -7,6 +7,7 @@ import datetime
 import ipaddress
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from qim_common.errors import BackendUnavailable
-from qim_common.redis import Connection, RedisAddress
+from qim_common.redis import Connection, RedisAddress, UnusableFile
+from qim_devkit.pki import DevPki
 from qim_devkit.valkey import ValkeyServer
 
 pytestmark = pytest.mark.server
@@ -78,6 +80,32 @@ async def test_a_server_with_a_trusted_certificate_serves(
     ]
     connection.close()
     await connection.wait_closed()
+
+
+async def test_the_cas_of_the_file_are_trusted_instead_of_the_systems(
+    tls_address: RedisAddress, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(certificate.read_bytes())
+    address = tls_address.with_ca(ca)
+    connection = await Connection.open(address, name="test")
+    assert await connection.call("PING") == b"PONG"
+    connection.close()
+
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    ca.write_bytes(DevPki(tmp_path / "pki").services_ca.read_bytes())
+    with pytest.raises(BackendUnavailable, match=r"must name 127\.0\.0\.1 and be of a CA of QIM_REDIS_TLS_CA_FILE"):
+        await Connection.open(address, name="test")
+
+    ca.write_text("no certificate")
+    with pytest.raises(UnusableFile, match="QIM_REDIS_TLS_CA_FILE"):
+        await Connection.open(address, name="test")
+
+
+async def test_a_server_with_another_name_is_not_used(tls_address: RedisAddress, certificate: Path) -> None:
+    address = replace(tls_address, host="localhost").with_ca(certificate)
+    with pytest.raises(BackendUnavailable, match="must name localhost"):
+        await Connection.open(address, name="test")
 
 
 async def test_a_server_with_an_unknown_certificate_is_not_used(tls_address: RedisAddress) -> None:

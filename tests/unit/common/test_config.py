@@ -69,16 +69,16 @@ def test_instances_keep_their_order_and_sessions_default_to_the_same(environment
     environment.setenv("QIM_MESSAGE_STORE_ADDRS", "redis://b:6380 , unix:///run/c.sock,")
     settings = load(SessionSettings)
 
-    assert settings.commit_addrs == ("127.0.0.1:6379", "redis://b:6380", "unix:///run/c.sock")
+    assert [str(one) for one in settings.commit_addrs] == ["127.0.0.1:6379", "b:6380", "unix:///run/c.sock"]
     assert settings.session_addrs == settings.commit_addrs
 
     environment.setenv("QIM_SESSION_REDIS_ADDRS", "s:1,t:2")
-    assert load(SessionSettings).session_addrs == ("s:1", "t:2")
+    assert [str(one) for one in load(SessionSettings).session_addrs] == ["s:1", "t:2"]
 
 
 def test_the_list_of_further_instances_may_be_empty(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("QIM_MESSAGE_STORE_ADDRS", "")
-    assert load(StoreSettings).commit_addrs == ("127.0.0.1:6379",)
+    assert [str(one) for one in load(StoreSettings).commit_addrs] == ["127.0.0.1:6379"]
 
 
 def test_a_writer_may_have_no_low_latency_lane(environment: pytest.MonkeyPatch) -> None:
@@ -107,6 +107,7 @@ def test_admin_trusts_only_the_operators_ca_on_its_port_and_the_services_ca_on_i
         ("QIM_REDIS_ADDR", "http://user:secret@x", "QIM_REDIS_ADDR: "),
         ("QIM_MESSAGE_STORE_ADDRS", "a:1,b:x", "QIM_MESSAGE_STORE_ADDRS: "),
         ("QIM_MESSAGE_STORE_ADDRS", "a:1,127.0.0.1:6379", "name each instance once"),
+        ("QIM_MESSAGE_STORE_ADDRS", "redis://app:secret@127.0.0.1:6379", "name each instance once"),
         ("QIM_COMMIT_BUCKETS", "0", "QIM_COMMIT_BUCKETS: "),
         ("QIM_COMMIT_BUCKETS", "1001", "QIM_COMMIT_BUCKETS: "),
         ("QIM_COMMIT_BUCKETS", "many", "QIM_COMMIT_BUCKETS: "),

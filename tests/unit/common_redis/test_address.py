@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from qim_common.redis import AddressError, RedisAddress
@@ -91,3 +93,30 @@ def test_neither_repr_nor_str_shows_the_password() -> None:
 )
 def test_the_shown_form_is_read_again(text: str) -> None:
     assert str(RedisAddress.parse(text)) == text
+
+
+LOGIN = ("app", Path("/run/password"))
+
+
+@pytest.mark.parametrize(
+    ("text", "login", "expected"),
+    [
+        ("h:1", LOGIN, ("app", "", LOGIN[1])),
+        ("unix:///v.sock", ("", LOGIN[1]), ("", "", LOGIN[1])),
+        ("redis://:own@h:1", LOGIN, ("", "own", None)),
+        ("redis://me:own@h:1", LOGIN, ("me", "own", None)),
+        ("h:1", ("app", None), ("", "", None)),
+    ],
+)
+def test_a_login_is_for_addresses_that_have_none(
+    text: str, login: tuple[str, Path | None], expected: tuple[str, str, Path | None]
+) -> None:
+    address = RedisAddress.parse(text).with_login(*login)
+    assert (address.username, address.password, address.password_file) == expected
+    assert str(address) == str(RedisAddress.parse(text))
+
+
+@pytest.mark.parametrize(("text", "used"), [("rediss://h:1", True), ("redis://h:1", False), ("unix:///v.sock", False)])
+def test_cas_are_for_encrypted_addresses(text: str, used: bool) -> None:
+    ca = Path("/run/ca.crt")
+    assert (RedisAddress.parse(text).with_ca(ca).tls_ca_file == ca) is used

@@ -2,10 +2,15 @@
 
 A gRPC channel cannot change its certificate, so the provider makes a new channel when the files change and swaps it in;
 calls that run on the old one finish within a grace.
+
+Names are looked up again whenever a connection goes away: a headless Service's replicas may all have changed since.
+Where a look-up fails, gRPC waits longer and longer until the next one, up to two minutes, and nothing can tell it that
+the name is back; so a channel that reaches nobody is replaced, too.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -25,6 +30,13 @@ KEEPALIVE_MS: Final = 30_000
 """Pings of a client; servers take them no faster than `KEEPALIVE_MIN_MS`."""
 KEEPALIVE_MIN_MS: Final = 10_000
 
+LOOKUP_PAUSE_MS: Final = 1_000
+"""From one look-up of a name to the next. gRPC's own 30 s would leave a client without a single address after a rolling
+update that takes less."""
+
+UNREACHABLE_SECONDS: Final = 10.0
+"""The age from which a channel that reaches nobody is replaced."""
+
 _OPTIONS: Final[ChannelOptions] = (
     ("grpc.service_config", '{"loadBalancingConfig":[{"round_robin":{}}]}'),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -34,6 +46,7 @@ _OPTIONS: Final[ChannelOptions] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.dns_min_time_between_resolutions_ms", LOOKUP_PAUSE_MS),
     # A swapped channel has to shake hands with its own certificate.
     ("grpc.use_local_subchannel_pool", 1),
     # The client library retries with the same ids; a second, hidden layer would only multiply.
@@ -72,10 +85,11 @@ class MtlsChannel:
 
 
 class ChannelProvider:
-    """The channel to one service, rebuilt when its certificate files change.
+    """The channel to one service, rebuilt when its certificate files change or when it reaches nobody.
 
-    Ask for `stub` (or `channel`) at every call and never keep it: that is where a change is noticed, at most once
-    `interval` seconds. Streams opened on an older channel end when `grace` seconds have passed.
+    Ask for `stub` (or `channel`) at every call and never keep it: that is where either is noticed, certificates at most
+    once `interval` seconds, a channel without any connection once it is `unreachable` seconds old. Streams opened on an
+    older channel end when `grace` seconds have passed.
 
     Raises CertificateError if the files cannot be taken at first. Make it inside the event loop.
     """
@@ -89,12 +103,14 @@ class ChannelProvider:
         server_name: str | None = None,
         interval: float = 1.0,
         grace: float = 30.0,
+        unreachable: float = UNREACHABLE_SECONDS,
     ) -> None:
         self.target = target
         self._tls = WatchedTls(files, what="client_certificate", interval=interval)
         self._options = options
         self._server_name = server_name
         self._grace = grace
+        self._unreachable = unreachable
         self._closing: set[asyncio.Task[None]] = set()
         self._current = self._open(self._tls.material)
 
@@ -117,12 +133,21 @@ class ChannelProvider:
     def _fresh(self) -> MtlsChannel:
         material = self._tls.poll()
         if material is not None:
-            old, self._current = self._current, self._open(material)
-            task = asyncio.get_running_loop().create_task(old.channel.close(self._grace))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-            _log.info("channel rebuilt with a new certificate", extra={"target": self.target})
+            self._replace(material, "a new certificate")
+        elif time.monotonic() - self._opened >= self._unreachable and self._reaches_nobody():
+            self._replace(self._tls.material, "nobody was reached")
         return self._current
 
+    def _reaches_nobody(self) -> bool:
+        return self._current.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+    def _replace(self, material: TlsMaterial, why: str) -> None:
+        old, self._current = self._current, self._open(material)
+        task = asyncio.get_running_loop().create_task(old.channel.close(self._grace))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        _log.info("channel rebuilt", extra={"target": self.target, "why": why})
+
     def _open(self, material: TlsMaterial) -> MtlsChannel:
+        self._opened = time.monotonic()
         return MtlsChannel(self.target, material, options=self._options, server_name=self._server_name)

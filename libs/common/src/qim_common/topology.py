@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from qim_common.ids import ConversationId, TenantId, UserId, commit_bucket, person_bucket
+
+if TYPE_CHECKING:
+    from qim_common.redis.address import RedisAddress  # its package imports this module
 
 MAX_BUCKETS = 1000
 REDIS_BACKEND: Final = "redis"
@@ -15,12 +18,12 @@ REDIS_BACKEND: Final = "redis"
 class Topology:
     """The Redis instances of one role in their configured order, and the number of buckets spread over them.
 
-    `addresses` are as configured; `buckets` is 1 to 1000; `installation_id` names the installation; `backend` as in
-    QIM_BACKEND says what the instances hold of it. Two services agree
-    on where everything lives exactly when these are equal, which the stored fingerprint checks at start.
+    `addresses` are as `Instance` takes them; `buckets` is 1 to 1000; `installation_id` names the installation;
+    `backend` as in QIM_BACKEND says what the instances hold of it. Two services agree on where everything lives exactly
+    when these are equal, which the stored fingerprint checks at start.
     """
 
-    addresses: tuple[str, ...]
+    addresses: tuple[RedisAddress | str, ...]
     buckets: int
     installation_id: str
     backend: str = REDIS_BACKEND

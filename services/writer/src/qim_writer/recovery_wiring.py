@@ -77,5 +77,5 @@ async def recover(instance: int, loss: Loss, *, dry_run: bool, progress: Callabl
 def _session_place(settings: StoreSettings, address: RedisAddress) -> tuple[int, Topology] | None:
     """The same server's place among the session instances; None where it is none."""
     topology = Topology(settings.session_addrs, settings.commit_buckets, settings.installation_id, settings.backend)
-    places = [RedisAddress.parse(one) for one in topology.addresses]
-    return (places.index(address), topology) if address in places else None
+    places = [str(one) for one in settings.session_addrs]
+    return (places.index(str(address)), topology) if str(address) in places else None

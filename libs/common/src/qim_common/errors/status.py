@@ -81,7 +81,11 @@ def from_status(status: status_pb2.Status) -> QimError:
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> QimError:
-    """The exception of a failed call: from its status details, else a `RemoteError` with the bare code."""
+    """The exception of a failed call: from its status details, else a `RemoteError` with the bare code.
+
+    CANCELLED without details is UNAVAILABLE here: nobody has cancelled (a caller's own cancel is no AioRpcError), the
+    server has dropped the call because it ends. grpcio does that to calls that reach it while it begins to stop.
+    """
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY:
             try:
@@ -90,6 +94,8 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> QimError:
                 break
             if status.code == error.code().value[0]:
                 return from_status(status)
+    if error.code() is grpc.StatusCode.CANCELLED:
+        return RemoteError(code=grpc.StatusCode.UNAVAILABLE, message="the server ended before it answered")
     return RemoteError(code=error.code(), message=error.details() or None)
 
 

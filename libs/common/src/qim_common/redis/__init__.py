@@ -17,6 +17,7 @@ from qim_common.redis.errors import (
     StartRefused,
     TopologyMismatch,
     UnsafeRedis,
+    UnusableFile,
 )
 from qim_common.redis.fingerprint import Fingerprint, Role, read_fingerprint, verify_topology
 from qim_common.redis.instance import Hook, Instance
@@ -44,6 +45,7 @@ __all__ = [
     "StartRefused",
     "TopologyMismatch",
     "UnsafeRedis",
+    "UnusableFile",
     "check_instance",
     "checked",
     "load_script",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -28,6 +29,8 @@ class RedisAddress:
         username: empty means the server's `default` user.
         password: empty means none; never shown by repr or str.
         database: from 0.
+        password_file: holds the password where `password` is empty; read for each connection.
+        tls_ca_file: the CAs of the server's certificate, with TLS; None: those of the system.
     """
 
     host: str = ""
@@ -37,6 +40,8 @@ class RedisAddress:
     username: str = ""
     password: str = field(default="", repr=False)
     database: int = 0
+    password_file: Path | None = None
+    tls_ca_file: Path | None = None
 
     @classmethod
     def parse(cls, text: str) -> RedisAddress:
@@ -103,6 +108,21 @@ class RedisAddress:
             password=unquote(parts.password or ""),
             database=_database(parts.path.removeprefix("/")),
         )
+
+    def with_login(self, username: str, password_file: Path | None) -> RedisAddress:
+        """The same with this login, unless the address has a password of its own.
+
+        Args:
+            username: empty means the server's `default` user.
+            password_file: as `qim_common.redis.password_file` reads it; None: no login, and `username` is ignored.
+        """
+        if self.password or password_file is None:
+            return self
+        return replace(self, username=username, password_file=password_file)
+
+    def with_ca(self, tls_ca_file: Path | None) -> RedisAddress:
+        """The same with these CAs instead of the system's, where the connection is encrypted."""
+        return replace(self, tls_ca_file=tls_ca_file) if self.tls else self
 
     def __str__(self) -> str:
         """The address without user and password, for logs and messages."""

@@ -27,11 +27,11 @@ from qim_common.redis.address import RedisAddress
 from qim_common.redis.errors import (
     ConnectionLost,
     Demoted,
-    HandshakeRefused,
     RedisUnavailable,
     ReplyError,
     error_of_reply,
 )
+from qim_common.redis.greeting import greeting, refused, tls_context, unverified
 
 Argument = bytes | str | int
 """What a command consists of. Subclasses of these (enums, typed ids) are refused by the packer with TypeError."""
@@ -95,6 +95,7 @@ class Connection(asyncio.Protocol):
         Raises:
             RedisUnavailable: nothing answers there, or not in time.
             HandshakeRefused: the server refuses user, password, database or name.
+            UnusableFile: the file of the password or of the CAs cannot be used.
         """
         connection = cls(address, stall_timeout=stall_timeout)
         try:
@@ -105,6 +106,8 @@ class Connection(asyncio.Protocol):
             connection.close()
             if isinstance(error, TimeoutError):
                 raise RedisUnavailable(f"Redis {address} did not answer within {timeout:g} s") from error
+            if isinstance(error, ssl.SSLCertVerificationError):
+                raise unverified(address, error) from error
             if isinstance(error, OSError):
                 raise RedisUnavailable(f"Redis {address} cannot be reached: {error}") from error
             raise
@@ -115,23 +118,13 @@ class Connection(asyncio.Protocol):
         if address.path:
             await loop.create_unix_connection(lambda: self, address.path)
             return
-        context = ssl.create_default_context() if address.tls else None
-        await loop.create_connection(lambda: self, address.host, address.port, ssl=context)
+        await loop.create_connection(lambda: self, address.host, address.port, ssl=tls_context(address))
 
     async def _greet(self, name: str) -> None:
-        address = self.address
-        hello: list[Argument] = ["HELLO", 2]
-        if address.password:
-            hello += ["AUTH", address.username or "default", address.password]
-        commands: list[Sequence[Argument]] = [[*hello, "SETNAME", name]]
-        if address.database:
-            commands.append(["SELECT", address.database])
         try:
-            checked(await self.pipeline(commands))
+            checked(await self.pipeline(greeting(self.address, name)))
         except ReplyError as error:
-            raise HandshakeRefused(
-                f"Redis {address} refuses the connection ({error}): check user, password and database of its address"
-            ) from None
+            raise refused(self.address, error) from None
 
     @property
     def closed(self) -> bool:

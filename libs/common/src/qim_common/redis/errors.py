@@ -92,6 +92,10 @@ class HandshakeRefused(StartRefused):
     """The server refused user, password, database or the connection's name."""
 
 
+class UnusableFile(StartRefused):
+    """QIM_REDIS_PASSWORD_FILE or QIM_REDIS_TLS_CA_FILE cannot be used now."""
+
+
 class UnsafeRedis(StartRefused):
     """The server's settings could lose acknowledged data (storage.md, "Backends": what an acknowledgement survives)."""
 

@@ -37,7 +37,8 @@ MAX_STREAMS_PER_CONNECTION: Final = 1024
 STREAM_WINDOW_BYTES: Final = 256 * 1024
 """What a caller may send on a stream that is not being read."""
 
-_CLOSE_SECONDS: Final = 10.0
+CLOSE_SECONDS: Final = 10.0
+"""What each resource has at the end to close; one that takes longer is left as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class ServerHarness:
 
     Attributes:
         tasks: runs commits so that they survive a client's cancel; drained at the end.
-        draining: set when the end has begun; streams of requests stop reading (`CallContext.stream`).
+        draining: set when no new calls are taken any more; streams of requests stop reading (`CallContext.stream`).
         stream_max_age: how long a stream may live.
 
     Raises StartRefusedError (CertificateError among them) where the process must not serve.
@@ -178,14 +179,18 @@ class ServerHarness:
                 loop.remove_signal_handler(number)
 
     async def stop(self) -> None:
-        """The orderly end: NOT_SERVING, a pause for load balancers, no new calls, own work drained, ports closed."""
+        """The orderly end: NOT_SERVING, a pause for who looks up names, no new calls, own work drained, ports closed.
+
+        During the pause everything is served as before, also new calls and streams."""
         settings = self._settings
         _log.info("draining", extra={"calls_get_seconds": settings.drain_seconds})
         await self.set_serving(serving=False)
-        self.draining.set()
         await asyncio.sleep(settings.drain_pause_seconds)
+        # Streams end when connections are told to go, not before: whoever opens another one would get it here again.
+        stopping = asyncio.create_task(self._server.stop(settings.drain_seconds))
+        self.draining.set()
         # stop() does not wait for work behind aborted calls (pitfalls of grpc.aio, point 9), so drain comes after.
-        await self._server.stop(settings.drain_seconds)
+        await stopping
         await self.tasks.drain(settings.drain_seconds)
         if self._health is not None:
             await self._health.stop()
@@ -197,7 +202,7 @@ class ServerHarness:
 async def _close(resources: Sequence[Closer]) -> None:
     for close in reversed(resources):
         try:
-            async with asyncio.timeout(_CLOSE_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await close()
         except Exception:  # noqa: BLE001
             # One resource that does not close must not keep the others open.

@@ -15,6 +15,10 @@ _OPTIONS: Final = (
 )
 _MAX_CALLS: Final = 64
 
+LIVENESS_SERVICE: Final = "liveness"
+"""The name that startup and liveness probes ask for: SERVING while the process's event loop answers at all, also while
+it is not ready and while it drains, so that a slow end is no reason to kill it. Readiness is the empty name."""
+
 
 class _HealthServicer(health.aio.HealthServicer):
     """Without List, which the library has in its description and not in its code."""
@@ -25,7 +29,9 @@ class _HealthServicer(health.aio.HealthServicer):
 
 
 class HealthServer:
-    """Answers for the process (service name empty) and for each of its gRPC services.
+    """Answers for the process (service name empty) and for each of its gRPC services, and for LIVENESS_SERVICE.
+
+    The answers come from the loop that does the service's work: where that hangs, no probe is answered.
 
     Parameters:
         address: `host:port`; port 0 takes a free one.
@@ -42,12 +48,13 @@ class HealthServer:
     async def start(self) -> int:
         """Starts NOT_SERVING and returns the port; raises RuntimeError if the address cannot be bound."""
         await self.set_serving(serving=False)
+        await self._servicer.set(LIVENESS_SERVICE, _SERVING)
         port = self._server.add_insecure_port(self._address)
         await self._server.start()
         return port
 
     async def set_serving(self, *, serving: bool) -> None:
-        """What probes are told from now on."""
+        """What readiness probes are told from now on."""
         for name in self._names:
             await self._servicer.set(name, _SERVING if serving else _NOT_SERVING)
 

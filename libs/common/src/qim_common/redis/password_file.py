@@ -1,0 +1,27 @@
+"""A password that lies in a file, as a mounted secret does (docs/security.md, "Redis")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class PasswordFileError(ValueError):
+    """The file cannot be taken; the message says why, without anything of its content."""
+
+
+def read_password(path: Path) -> bytes:
+    """The content of the file without the end of its one line; whatever bytes it holds.
+
+    Raises:
+        PasswordFileError: it cannot be read, is empty, or has several lines.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise PasswordFileError(f"cannot be read: {error.strerror}") from None
+    password = content.removesuffix(b"\n").removesuffix(b"\r")
+    if not password.strip():
+        raise PasswordFileError("is empty; write the password into it, on one line")
+    if b"\n" in password:
+        raise PasswordFileError("has several lines; write the password alone, on one line")
+    return password
