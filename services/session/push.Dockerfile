@@ -1,0 +1,32 @@
+# The push process that calls a webhook. Built from the project's root:
+#   docker build --file services/session/push.Dockerfile --tag qim-push:0.1.0 .
+ARG BASE=docker.io/library/python:3.11-slim-bookworm
+
+FROM ${BASE} AS wheels
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /src
+RUN python -m venv --without-pip /opt/build
+COPY build-requirements.lock ./
+RUN pip --python /opt/build/bin/python install --require-hashes --no-deps --only-binary :all: -r build-requirements.lock
+COPY protos protos/
+COPY libs/common common/
+RUN pip --python /opt/build/bin/python wheel --no-index --no-deps --no-build-isolation -w /wheels ./protos ./common
+COPY services/session session/
+RUN pip --python /opt/build/bin/python wheel --no-index --no-deps --no-build-isolation -w /wheels ./session
+
+FROM ${BASE} AS installed
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv --without-pip /opt/qim
+COPY services/session/push-requirements.lock requirements.lock
+RUN pip --python /opt/qim/bin/python install --require-hashes --no-deps --only-binary :all: -r requirements.lock
+COPY --from=wheels /wheels /wheels
+RUN pip --python /opt/qim/bin/python install --no-index --no-deps /wheels/*.whl
+
+FROM ${BASE}
+LABEL org.opencontainers.image.title="qim-push" \
+      org.opencontainers.image.description="qim: push notifications by a webhook" \
+      org.opencontainers.image.version="0.1.0"
+COPY --from=installed /opt/qim /opt/qim
+ENV PATH=/opt/qim/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+ENTRYPOINT ["qim-push-webhook"]
