@@ -11,7 +11,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up cassandra-up cassandra-down test check lint format format-check types imports unit contract integration \
-	e2e acceptance conformance replay model mutants faults protos buf bench lock clean
+	e2e acceptance conformance replay model mutants faults k8s-check protos buf bench lock clean
 
 help: ## List every target with a line of explanation (the default)
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ mutants: setup ## Weaken one rule at a time and show which test notices; MUTANTS
 faults: setup ## Run the fault tests: killed processes, cut connections
 	@$(PYTEST) tests/faults
 
+k8s-check: setup ## Check the Kubernetes manifests: schemas, the code, and where Go and etcd are a real API server; OVERLAY=dir: yours
+	@$(BIN)/python -m qim_devkit.kubernetes.check $(if $(OVERLAY),--overlay '$(OVERLAY)')
+
 protos: .venv/.locked ## Generate protos/gen from protos/qim
 	@$(BIN)/python libs/devkit/src/qim_devkit/protos.py
 
@@ -97,9 +100,11 @@ buf: .venv/.locked ## Lint the protos with buf, built with Go on first use; skip
 bench: setup ## Measure on this machine, beside raw baselines; BACKEND=tiered: commits and archiving with Cassandra (CASSANDRA=dir) beside
 	@$(BIN)/python -m bench $(ON_BACKEND)
 
-lock: .venv/.locked ## Turn requirements.in into the hash-pinned requirements.lock
+lock: .venv/.locked ## Turn requirements.in into the hash-pinned requirements.lock, and that into the lock file of each image
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		requirements.in --output-file requirements.lock
+	@$(MAKE) --silent --no-print-directory .venv/.locked
+	@$(BIN)/python libs/devkit/src/qim_devkit/image_locks.py
 
 clean: ## Remove the virtual environment and all caches; the data in .qim/ stays
 	@rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

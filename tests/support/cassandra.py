@@ -145,6 +145,13 @@ def breakable_cassandra(cassandra_run: tuple[CassandraCluster, Path]) -> Iterato
 
 
 @contextlib.contextmanager
+def shared_with(run: tuple[CassandraCluster, Path]) -> Iterator[CassandraCluster]:
+    """The cluster together with others, none of whom breaks it, for a fixture that serves more than one test."""
+    with _use(run, fcntl.LOCK_SH) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
 def alone_with(run: tuple[CassandraCluster, Path]) -> Iterator[CassandraCluster]:
     """The cluster while no other test uses it, for a fixture that serves more than one test; mended afterwards."""
     with _use(run, fcntl.LOCK_EX) as cluster:

@@ -1,99 +1,53 @@
-"""docs/operations.md has a row for every setting, with those who read it, and for every metric, and no other rows."""
+"""docs/operations.md: each block of commands is run by a test or says why not, and every alert has its row."""
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry
+from tests.support.alerts import ALERTS, alert_rules, metrics_of
+from tests.support.operations_page import STORIES, blocks, page
 
-from qim_common.bindings import BindingsDocument, OperatorRole
-from qim_common.config import (
-    PREFIX,
-    AdminSettings,
-    ArchiverSettings,
-    ProcessSettings,
-    PushSettings,
-    PushWebhookSettings,
-    SessionSettings,
-    WriterSettings,
-)
-from qim_common.telemetry import metrics
 from qim_devkit.protos import repository_root
 
-PAGE = (repository_root() / "docs" / "operations.md").read_text("utf-8")
-PROCESSES: dict[str, type[ProcessSettings]] = {
-    settings.service: settings
-    for settings in (
-        WriterSettings,
-        SessionSettings,
-        AdminSettings,
-        PushSettings,
-        PushWebhookSettings,
-        ArchiverSettings,
-    )
-}
-GROUPS = {
-    "all": set(PROCESSES),
-    "services": {"writer", "session", "admin"},
-    "push": {"push", "push-webhook"},
-}
-"""What the column "who" abbreviates."""
+DOCS = repository_root() / "docs"
+LANGUAGES = {"sh", "yaml", "text"}
 
 
-def rows(heading: str) -> list[list[str]]:
-    """The cells of the first table below a heading, without its two head lines."""
-    section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    lines = next(part for part in section.split("\n\n") if part.startswith("|")).strip().splitlines()
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+def test_each_block_of_commands_is_run_by_a_test_or_says_why_not() -> None:
+    commands = [block for block in blocks() if block.language == "sh"]
+    assert {block.language for block in blocks()} <= LANGUAGES, "another language would hide commands"
+    assert page().count("\n```") == 2 * len(blocks()), "a block that is not at the margin"
+    assert [block.content for block in commands if bool(block.story) == bool(block.why_not)] == []
+    assert {block.story for block in commands if block.story} == set(STORIES)
 
 
-def readers(who: str) -> set[str]:
-    """The processes that the column "who" names."""
-    named = (GROUPS.get(name, {name}) for name in who.split(", "))
-    return set().union(*named)
+def test_every_alert_has_one_row_with_its_severity_and_what_to_do() -> None:
+    section = page().split("\n## Alerts\n", 1)[1].split("\n## ", 1)[0]
+    told = re.findall(r"^\| `(Qim\w+)` \((\w+)\) \|(?:[^|\n]+\|){2} [^|\n]+ \|$", section, re.MULTILINE)
+    assert sorted(told) == sorted((rule["alert"], rule["labels"]["severity"]) for rule in alert_rules())
 
 
-def test_every_setting_has_one_row_that_names_who_reads_it() -> None:
-    told = [(name, readers(who)) for names, who, *_ in rows("Configuration") for name in re.findall(r"`(\w+)`", names)]
-    read: dict[str, set[str]] = {}
-    for service, settings in PROCESSES.items():
-        for field in settings.model_fields:
-            read.setdefault(PREFIX + field.upper(), set()).add(service)
-    assert dict(told) == read
-    assert len(told) == len(read), "two rows are of one setting"
+def test_each_metric_names_the_alerts_that_look_at_it() -> None:
+    text = (DOCS / "metrics.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`qim_.*?) \| .* \| ?(.*?) ?\|$", text, re.MULTILINE)
+    told = {
+        (name, alert)
+        for names, alerts in rows
+        for alert in re.findall(r"`(\w+)`", alerts)
+        for name in re.findall(r"`(qim_\w+)", names)
+    }
+    used = {(name, rule["alert"]) for rule in alert_rules() for name in metrics_of(rule)}
+    assert used <= told
+    # A row of several metrics names an alert of one of them.
+    assert {alert for _, alert in told} == {alert for _, alert in used}
+    for names, alerts in rows:
+        here = set(re.findall(r"`(qim_\w+)", names))
+        for alert in re.findall(r"`(\w+)`", alerts):
+            assert any((name, alert) in used for name in here), f"{alert} does not look at {here}"
 
 
-def test_the_settings_of_every_process_are_looked_at() -> None:
-    below = set(ProcessSettings.__subclasses__())
-    while more := {child for one in below for child in one.__subclasses__()} - below:
-        below |= more
-    assert {one for one in below if one.__module__ == ProcessSettings.__module__ and "service" in vars(one)} == set(
-        PROCESSES.values()
-    )
-
-
-def test_every_metric_has_one_row() -> None:
-    told = [name for names, *_ in rows("What to watch") for name in re.findall(r"`(\w+)(?:\{[^}]*\})?`", names)]
-    assert sorted(told) == sorted(declared_metrics())
-
-
-def declared_metrics() -> set[str]:
-    """The names of every metric, as Prometheus stores them."""
-    names: set[str] = set()
-    for _, group in inspect.getmembers(metrics, inspect.isclass):
-        if group.__module__ == metrics.__name__:
-            make: Callable[[CollectorRegistry], object] = group
-            make(registry := CollectorRegistry())
-            names |= {f"{found.name}_total" if found.type == "counter" else found.name for found in registry.collect()}
-    return names
-
-
-def test_the_bindings_of_the_page_are_taken() -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    document = BindingsDocument.parse(example)
-    assert document.gateways["chat-eu"].allows(7)
-    assert document.operators["ana"].allows(2**64 - 1)
-    assert document.operators["help-desk"].roles == {OperatorRole.VIEWER}
-    assert not document.backends["shop"].allows(1)
+def test_alerts_point_to_sections_that_exist() -> None:
+    for rule in alert_rules():
+        for name, section in re.findall(r"docs/([\w-]+\.md), ([^.]+)\.", rule["annotations"]["description"]):
+            headings = re.findall(r"^#+ (.*)$", (DOCS / name).read_text("utf-8"), re.MULTILINE)
+            assert section in headings, f"{ALERTS.name}: {rule['alert']} points to {section} of {name}"
