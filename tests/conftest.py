@@ -13,6 +13,7 @@ pytest_plugins = [
     "tests.support.writers",
     "tests.support.shifted_clock",
     "tests.support.cassandra",
+    "tests.support.images",
 ]
 """The embedded servers; more fixture modules are named here."""
 
