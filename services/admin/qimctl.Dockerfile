@@ -1,6 +1,6 @@
 # The operators' command line, with the schema and the recovery of writer and session. Built from the project's root:
 #   docker build --file services/admin/qimctl.Dockerfile --tag qimctl:0.1.0 .
-ARG BASE=docker.io/library/python:3.11-slim-bookworm
+ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS wheels
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1

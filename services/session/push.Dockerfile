@@ -1,6 +1,6 @@
 # The push process that calls a webhook. Built from the project's root:
 #   docker build --file services/session/push.Dockerfile --tag qim-push:0.1.0 .
-ARG BASE=docker.io/library/python:3.11-slim-bookworm
+ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS wheels
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
