@@ -103,7 +103,7 @@ class Contained:
     async def kill(self) -> None:
         """End it at once. Does nothing if it does not run."""
         if self._process is not None and self._process.returncode is None:
-            self._process.kill()  # the sandbox takes everything inside with it
+            os.kill(self.pid, signal.SIGKILL)  # the sandbox ends with it, but would leave another user's process
             await self._process.wait()
 
     async def until_probe(self, probe: Mapping[str, Any], address: str, ports: Mapping[str, int]) -> None:
