@@ -24,6 +24,7 @@ from bench.lists import lists
 from bench.projection import Projection, projection
 from bench.redis_load import RedisFigures
 from bench.report import Report
+from bench.resources import ResourceOptions, resources
 from bench.rig import BODY_BYTES, LoadOptions, Shape
 from bench.script import script
 from bench.scylla import comparison
@@ -52,9 +53,7 @@ Streams = Annotated[int, typer.Option(min=1, max=64, help="SendMessages streams 
 Tick = Annotated[float, typer.Option(min=1, max=100, help="Milliseconds whose messages travel in one frame.")]
 Groups = Annotated[int, typer.Option(min=0, help="Groups of one shape instead of the two usual ones; with --members.")]
 Members = Annotated[int, typer.Option(min=1, max=1000, help="Members of each group; with --groups.")]
-Rates = Annotated[
-    list[float] | None, typer.Option("--rate", help="Messages a second; repeat it for several. Default: 1,000, 5,000.")
-]
+Rates = Annotated[list[float] | None, typer.Option("--rate", help="Messages a second; repeat it for several.")]
 Subscriptions = Annotated[int, typer.Option("--streams", min=1, max=8, help="Subscribe streams of the subscriber.")]
 Acknowledge = Annotated[float, typer.Option(min=0, help="Seconds after which devices acknowledge; 0: they do not.")]
 OnBackend = Annotated[Backend, typer.Option(help="redis, or tiered: with a Cassandra cluster beside.")]
@@ -211,6 +210,28 @@ def scylla_command(cassandra: Cassandra = None, quick: Quick = False, output: Fo
 
     async def measure() -> Report:
         return Report(LoadOptions(), scylla=await comparison(_tell, quick=quick, cassandra=cassandra))
+
+    _finish(measure, output)
+
+
+@app.command("resources")
+def resources_command(
+    rate: Rates = None,
+    seconds: Seconds = 15,
+    cassandra: Cassandra = None,
+    quick: Quick = False,
+    output: Format = Output.TABLE,
+) -> None:
+    """Memory and CPU of every process, idle and per message, and requests and limits that follow; not part of `all`.
+    With --cassandra the backend is tiered, with an archiver."""
+    options = ResourceOptions(seconds=seconds, cassandra=cassandra)
+    if rate:
+        options = replace(options, rates=tuple(rate))
+    if quick:
+        options = replace(options, seconds=min(seconds, 4), idle_seconds=4)
+
+    async def measure() -> Report:
+        return Report(LoadOptions(), resources=await resources(options, _tell))
 
     _finish(measure, output)
 

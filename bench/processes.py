@@ -1,4 +1,4 @@
-"""What processes cost and count: CPU time from /proc, Prometheus metrics from their HTTP port."""
+"""What processes cost and count: CPU time and memory from /proc, Prometheus metrics from their HTTP port."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ def cpu_seconds(pid: int) -> float:
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[_UTIME]) + int(fields[_UTIME + 1])) / _TICKS
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is in RAM now, shared libraries included. Linux only.
+
+    Raises OSError when there is no such process, or no /proc.
+    """
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class CpuWindow:

@@ -25,6 +25,8 @@ from bench.large_groups import SMALL, LargeGroups
 from bench.lists import ListReport
 from bench.projection import Projection
 from bench.redis_load import RedisFigures
+from bench.resources import ResourceReport
+from bench.resources_table import resources_table
 from bench.rig import LoadOptions, Measured
 from bench.scylla import Comparison, comparison_table
 from bench.session_tables import delivery_table, lists_table, projection_table, verdict
@@ -48,11 +50,12 @@ class Report:
     delivery: DeliveryReport | None = None
     archive: ArchiveReport | None = None
     scylla: Comparison | None = None
+    resources: ResourceReport | None = None
 
     @property
     def faults(self) -> list[str]:
         """What the verifications found wrong."""
-        verified = (*(self.commit or ()), self.lists, self.delivery, self.scylla, self.archive)
+        verified = (*(self.commit or ()), self.lists, self.delivery, self.scylla, self.archive, self.resources)
         return [fault for part in verified if part is not None for fault in part.faults]
 
     def to_json(self) -> str:
@@ -89,6 +92,8 @@ class Report:
             parts.append(comparison_table(self.scylla))
         if self.archive:
             parts.append(archive_table(self.archive))
+        if self.resources:
+            parts.append(resources_table(self.resources))
         return parts
 
 
