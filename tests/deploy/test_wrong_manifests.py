@@ -7,6 +7,7 @@ from tests.deploy.wrong import (
     addresses,
     availability,
     certificates,
+    contents,
     environment,
     network,
     probes,
@@ -18,7 +19,7 @@ from tests.support.spoiling import SERVICES, Story
 
 from qim_devkit.kubernetes.checks import Suite, faults
 
-SUBJECTS = (addresses, availability, certificates, environment, network, probes, security, stores)
+SUBJECTS = (addresses, availability, certificates, contents, environment, network, probes, security, stores)
 
 
 def test_what_is_not_spoilt_has_no_fault() -> None:

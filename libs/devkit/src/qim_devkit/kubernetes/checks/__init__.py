@@ -10,6 +10,7 @@ from qim_devkit.kubernetes.checks import (
     addresses,
     availability,
     certificates,
+    contents,
     environment,
     network,
     ports,
@@ -25,6 +26,7 @@ from qim_devkit.kubernetes.render import Manifests
 CHECKS: Final[tuple[Callable[[Suite], list[Fault]], ...]] = (
     suite.unreadable,
     environment.faults,
+    contents.faults,
     addresses.faults,
     ports.faults,
     probes.faults,
