@@ -97,10 +97,11 @@ class Load:
                         group, [person(number // 2)], remove=number % 2 == 1, request_id=used
                     )
                 except grpc.aio.AioRpcError as error:
-                    if error.code() is grpc.StatusCode.UNAVAILABLE:
+                    failure = of_error(error)  # also of a call that a server dropped as it ended
+                    if failure.code is grpc.StatusCode.UNAVAILABLE:
                         await asyncio.sleep(0.02)  # the pause of a retry
                         continue
-                    if of_error(error).reason != "MEMBERSHIP_CHANGED":
+                    if failure.reason != "MEMBERSHIP_CHANGED":
                         raise
             if answer.seq:
                 self.changes[group].append((answer.version, answer.seq))
