@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import grpc
-from tests.support.refusals import of_error
 from tests.support.writers import ANA, Writers, acting, person, until
 
 from qim.membership.v1 import membership_pb2
@@ -21,7 +20,7 @@ from qim_client.gateway import GatewayClient
 from qim_client.retry import RetryPolicy
 from qim_client.sending import SendStream
 from qim_client.values import Message, Outgoing
-from qim_common.errors import QimError
+from qim_common.errors import QimError, from_rpc_error
 from qim_common.ids import ConversationId, UserId, uuid7
 
 PATIENT: Final = RetryPolicy(max_attempts=1_000, first_delay=0.02, longest_delay=0.2)
@@ -97,7 +96,7 @@ class Load:
                         group, [person(number // 2)], remove=number % 2 == 1, request_id=used
                     )
                 except grpc.aio.AioRpcError as error:
-                    failure = of_error(error)  # also of a call that a server dropped as it ended
+                    failure = from_rpc_error(error)  # also of a call that a server dropped as it ended
                     if failure.code is grpc.StatusCode.UNAVAILABLE:
                         await asyncio.sleep(0.02)  # the pause of a retry
                         continue
