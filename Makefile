@@ -4,10 +4,14 @@ BIN := .venv/bin
 PYTHON ?= $(shell for candidate in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$candidate -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 PYTEST := $(BIN)/python -m pytest
+WORKERS ?= 2
 BUF_VERSION := v1.75.0
 BUF := .cache/buf-$(BUF_VERSION)/buf
 ON_BACKEND = $(if $(BACKEND),--backend '$(BACKEND)') $(if $(CASSANDRA),--cassandra '$(CASSANDRA)')
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Tests start hundreds of processes, each of which would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up cassandra-up cassandra-down test check lint format format-check types imports unit contract integration \
@@ -31,7 +35,7 @@ cassandra-down: setup ## Stop that cluster; its data stays
 	@$(BIN)/qim-dev cassandra-down
 
 test: setup ## Run every test, end to end included; pytest's summary comes last
-	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
+	@$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: lint format-check types imports unit ## Everything quick before a commit: lint, format, types, layers, unit tests
 
@@ -73,8 +77,8 @@ replay: setup ## Import TRACE=room.jsonl and compare each person with EXPECT=roo
 	@$(BIN)/python -m qim_devkit.replay $(if $(NEWCOMER),--newcomer '$(NEWCOMER)') $(if $(REJOIN),--rejoin '$(REJOIN)') \
 		$(if $(LEAVER),--leaver '$(LEAVER)') $(ON_BACKEND) '$(TRACE)' '$(EXPECT)'
 
-model: setup ## Play thousands of sequences against the reference models; QIM_MODEL_SEQUENCES=N, QIM_CONSUMER_WALKS=N for more
-	@$(PYTEST) tests/model
+model: setup ## Play thousands of sequences against the reference models; QIM_MODEL_SEQUENCES=N, QIM_MODEL_STEPS=N, QIM_CONSUMER_WALKS=N for more
+	@QIM_MODEL_STEPS="$${QIM_MODEL_STEPS:-60}" $(PYTEST) tests/model
 
 mutants: setup ## Weaken one rule at a time and show which test notices; MUTANTS="words" for those named so
 	@$(BIN)/python -m tests.mutants $(MUTANTS)

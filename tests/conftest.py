@@ -23,14 +23,18 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ[RANGE_VARIABLE] = f"{first}-{first + share - 1}"
 
 FIRST = (
-    # Alone with the Cassandra cluster, so before other tests need it; the second one while a worker plays the models.
+    # Two that want the Cassandra cluster for themselves, one after the other on the first worker. What the second one
+    # plays meanwhile needs no cluster: a worker is given its next file when two tests of the last one are left.
     "tests/faults/tiered/test_at_log.py",
     "tests/model/test_machine.py",
+    "tests/e2e/test_import.py",
     "tests/faults/tiered/test_at_archived.py",
+    "tests/conformance/test_scenarios.py",
     # What takes minutes must not be left for the end, where one worker would wait for the other.
     "tests/e2e/test_replay_tiered.py",
-    "tests/e2e/test_import.py",
-    "tests/conformance/test_scenarios.py",
+    "tests/e2e/test_up_tiered.py",
+    "tests/conformance/test_scenarios_tiered.py",
+    "tests/acceptance",
     "tests/model/consumers",
     "tests/e2e",
     "tests/faults",

@@ -37,9 +37,11 @@ def needs_valkey() -> None:
     require_valkey()
 
 
-@pytest_asyncio.fixture
-async def suite(tmp_path: Path) -> AsyncIterator[Suite]:
-    async with Suite(tmp_path / "suite") as running:
+@pytest_asyncio.fixture(scope="module")
+async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Suite]:
+    """One for all tests that leave everything running."""
+    require_valkey()
+    async with Suite(tmp_path_factory.mktemp("processes") / "suite") as running:
         yield running
 
 

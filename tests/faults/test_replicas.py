@@ -29,7 +29,7 @@ from qim_devkit.suite import Suite
 
 TENANT = TenantId(1)
 SESSIONS = 3
-RATE = 1000
+RATE = 400
 TAKEN_OVER_SECONDS = 10.0
 """How long the partitions of a dead replica may stay behind (a lease lasts 6 s and is renewed every 2 s)."""
 

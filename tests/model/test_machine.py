@@ -1,7 +1,7 @@
 """Any interleaving of operations, on the real service and on the reference model (design.md, "Invariants").
 
-`--hypothesis-seed` repeats a run; QIM_MODEL_SEQUENCES sets how many sequences are played at least, and with
-QIM_MODEL_SHRINK=0 a failing example is neither shortened nor kept for the next run.
+`--hypothesis-seed` repeats a run; QIM_MODEL_SEQUENCES sets how many sequences are played at least, QIM_MODEL_STEPS how
+long an example is, and with QIM_MODEL_SHRINK=0 a failing example is neither shortened nor kept for the next run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.model.machines import LANES, SHORTEST, Conversations, Directs, Groups
 from tests.model.world import World
 
 SEQUENCES = int(os.environ.get("QIM_MODEL_SEQUENCES", "2000"))
-STEPS = 60
+STEPS = int(os.environ.get("QIM_MODEL_STEPS", "30"))
 """Steps of one example, spread over its lanes; a step makes one to five calls."""
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(1200)]

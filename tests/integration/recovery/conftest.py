@@ -15,12 +15,13 @@ from tests.support.archiving import with_archive
 from tests.support.past import Past, World
 from tests.support.redis_stores import RedisStores, redis_stores
 
-from qim_common.cassandra import CassandraSession
+from qim_common.cassandra import CassandraSession, CassandraSettings
 from qim_common.ids import TenantId
 from qim_common.recovery import Loss, RecoveryReport
 from qim_common.redis import Instance, ScriptLoader
 from qim_common.telemetry.metrics import ArchiverMetrics
 from qim_common.topology import Topology
+from qim_devkit.cassandra import CassandraCluster
 from qim_devkit.valkey import ValkeyServer
 from qim_writer.backends.cassandra.archive import CassandraArchive
 from qim_writer.backends.cassandra.group_log import CassandraGroupLog
@@ -129,6 +130,23 @@ async def world(recovering: Recovering, valkey: ValkeyServer) -> AsyncIterator[W
     async with recovering.world(valkey) as world:
         await with_archive(world.stores)
         yield world
+
+
+@pytest.fixture
+def variables(
+    recovering: Recovering, valkey: ValkeyServer, cassandra: CassandraCluster, cassandra_schema: CassandraSettings
+) -> dict[str, str]:
+    """How a command line reaches the instance that is going to be lost, and its archive."""
+    return {
+        "QIM_BACKEND": "tiered",
+        "QIM_REDIS_ADDR": valkey.address,
+        "QIM_COMMIT_BUCKETS": str(BUCKETS),
+        "QIM_INSTALLATION_ID": recovering.installation,
+        "QIM_CASSANDRA_CONTACT_POINTS": cassandra.contact_points,
+        "QIM_CASSANDRA_LOCAL_DC": cassandra.datacenter,
+        "QIM_CASSANDRA_KEYSPACE": cassandra_schema.cassandra_keyspace,
+        "QIM_CASSANDRA_TIMEOUT_SECONDS": "20",
+    }
 
 
 @pytest.fixture

@@ -10,30 +10,11 @@ from tests.support.command_lines import Ended, run_program
 from tests.support.past import Past, World
 from tests.support.writers import until
 
-from qim_common.cassandra import CassandraSettings
 from qim_common.redis import Connection, FencedInstance, Instance, RedisAddress, verify_topology
 from qim_common.redis.fence import FENCE_KEY
 from qim_common.redis.fence_by_hand import users
 from qim_common.topology import Topology
-from qim_devkit.cassandra import CassandraCluster
 from qim_devkit.valkey import ValkeyServer
-
-
-@pytest.fixture
-def environment(
-    recovering: Recovering, valkey: ValkeyServer, cassandra: CassandraCluster, cassandra_schema: CassandraSettings
-) -> dict[str, str]:
-    """Of an operator."""
-    return {
-        "QIM_BACKEND": "tiered",
-        "QIM_REDIS_ADDR": valkey.address,
-        "QIM_COMMIT_BUCKETS": str(BUCKETS),
-        "QIM_INSTALLATION_ID": recovering.installation,
-        "QIM_CASSANDRA_CONTACT_POINTS": cassandra.contact_points,
-        "QIM_CASSANDRA_LOCAL_DC": cassandra.datacenter,
-        "QIM_CASSANDRA_KEYSPACE": cassandra_schema.cassandra_keyspace,
-        "QIM_CASSANDRA_TIMEOUT_SECONDS": "20",
-    }
 
 
 async def claim(recovering: Recovering, valkey: ValkeyServer) -> None:
@@ -48,7 +29,7 @@ async def qimctl(command: str, environment: dict[str, str], stdin: str = "") -> 
 
 
 async def test_a_writer_is_cut_off_until_the_fence_is_lifted(
-    recovering: Recovering, world: World, valkey: ValkeyServer, environment: dict[str, str]
+    recovering: Recovering, world: World, valkey: ValkeyServer, variables: dict[str, str]
 ) -> None:
     await claim(recovering, valkey)
     guard = recovering.guard(valkey)
@@ -57,11 +38,11 @@ async def test_a_writer_is_cut_off_until_the_fence_is_lifted(
     await writer.admit(guard)
     try:
         assert await writer.call("PING")
-        declined = await qimctl("fence --instance 0", environment, stdin="n\n")
+        declined = await qimctl("fence --instance 0", variables, stdin="n\n")
         assert declined.code == 1
         assert await writer.call("PING")
 
-        done = await qimctl("fence --instance 0 --yes --why disks -o json", environment)
+        done = await qimctl("fence --instance 0 --yes --why disks -o json", variables)
         assert done.code == 0, done.err
         assert done.json["fenced"] == "by an operator: disks"
 
@@ -75,10 +56,10 @@ async def test_a_writer_is_cut_off_until_the_fence_is_lifted(
             return False
 
         await until(fenced)
-        again = await qimctl("fence --instance 0 --yes --why others", environment)
+        again = await qimctl("fence --instance 0 --yes --why others", variables)
         assert "by an operator: disks" in again.out
 
-        lifted = await qimctl("fence --instance 0 --lift", environment)
+        lifted = await qimctl("fence --instance 0 --lift", variables)
         assert lifted.code == 0, lifted.err
 
         async def serves() -> bool:
@@ -93,7 +74,7 @@ async def test_a_writer_is_cut_off_until_the_fence_is_lifted(
 
 
 async def test_the_way_out_of_a_bucket_that_cannot_be_archived(
-    recovering: Recovering, world: World, past: Past, valkey: ValkeyServer, environment: dict[str, str]
+    recovering: Recovering, world: World, past: Past, valkey: ValkeyServer, variables: dict[str, str]
 ) -> None:
     await claim(recovering, valkey)
     await live(past, world, 10)
@@ -102,17 +83,17 @@ async def test_the_way_out_of_a_bucket_that_cannot_be_archived(
     bad = world.stores.bucket(conversations[0], recovering.tenant)
     await world.stores.call("XADD", bad.dispatch, "*", "x", "junk")
 
-    before = await qimctl("recover --instance 0 --accept-loss --yes", environment)
+    before = await qimctl("recover --instance 0 --accept-loss --yes", variables)
     assert "not fenced" in before.err
-    assert (await qimctl("fence --instance 0 --yes", environment)).code == 0
-    kept = await qimctl("recover --instance 0 --archive-complete --yes", environment)
+    assert (await qimctl("fence --instance 0 --yes", variables)).code == 0
+    kept = await qimctl("recover --instance 0 --archive-complete --yes", variables)
     assert kept.code == 1
     assert "has the fields [b'x']" in kept.err
-    half = await qimctl("fence --instance 0 --lift", environment)
+    half = await qimctl("fence --instance 0 --lift", variables)
     assert half.code == 1
     assert "only a recovery ends that" in half.err
 
-    done = await qimctl("recover --instance 0 --accept-loss --yes", environment)
+    done = await qimctl("recover --instance 0 --accept-loss --yes", variables)
     assert done.code == 0, done.err
     for conversation in conversations:
         facts = await world.stores.membership.facts(world.chat.of(conversation), ANA)
@@ -137,32 +118,32 @@ async def test_what_cannot_be_fenced_is_refused_with_its_reason(
     recovering: Recovering,
     world: World,
     valkey: ValkeyServer,
-    environment: dict[str, str],
+    variables: dict[str, str],
     arguments: str,
     changes: dict[str, str],
     code: int,
     told: str,
 ) -> None:
     await claim(recovering, valkey)
-    ended = await qimctl(f"fence {arguments}", environment | changes)
+    ended = await qimctl(f"fence {arguments}", variables | changes)
     assert ended.code == code, ended.err
     assert told in ended.err + ended.out
     assert await world.stores.call("HGET", FENCE_KEY, "fenced") is None
 
 
 async def test_a_fence_of_another_reason_is_not_lifted(
-    recovering: Recovering, world: World, valkey: ValkeyServer, environment: dict[str, str]
+    recovering: Recovering, world: World, valkey: ValkeyServer, variables: dict[str, str]
 ) -> None:
     await claim(recovering, valkey)
     await world.stores.call("HSET", FENCE_KEY, "fenced", "a replica was promoted")
-    ended = await qimctl("fence --instance 0 --lift", environment)
+    ended = await qimctl("fence --instance 0 --lift", variables)
     assert ended.code == 1
     assert "it was not fenced by hand: a replica was promoted" in ended.err
     assert await world.stores.call("HGET", FENCE_KEY, "fenced") == b"a replica was promoted"
 
 
-async def test_an_empty_instance_needs_no_fence(empty: ValkeyServer, environment: dict[str, str]) -> None:
-    ended = await qimctl("fence --instance 0 --yes", environment | {"QIM_REDIS_ADDR": empty.address})
+async def test_an_empty_instance_needs_no_fence(empty: ValkeyServer, variables: dict[str, str]) -> None:
+    ended = await qimctl("fence --instance 0 --yes", variables | {"QIM_REDIS_ADDR": empty.address})
     assert ended.code == 1
     assert "no data of this installation" in ended.err
 

@@ -8,12 +8,10 @@ from tests.integration.recovery.test_qimctl_recover import recover
 from tests.support.chat import ANA, BEN
 from tests.support.past import World
 
-from qim_common.cassandra import CassandraSettings
 from qim_common.positions import Position
 from qim_common.redis import read_fingerprint
 from qim_common.redis.fence import FENCE_KEY, Fenced, note_good, read_fence
 from qim_common.redis.fingerprint import KEY
-from qim_devkit.cassandra import CassandraCluster
 from qim_devkit.valkey import ValkeyServer
 from qim_writer.storage_archive import ArchivePosition
 
@@ -39,23 +37,6 @@ async def went_back(recovering: Recovering, server: ValkeyServer) -> None:
     assert fingerprint is not None
     seen = {bucket: ArchivePosition(fingerprint.log_id, BEHIND) for bucket in range(BUCKETS)}
     await recovering.archive.positions.announce(0, seen)
-
-
-@pytest.fixture
-def variables(
-    recovering: Recovering, valkey: ValkeyServer, cassandra: CassandraCluster, cassandra_schema: CassandraSettings
-) -> dict[str, str]:
-    """The services'."""
-    return {
-        "QIM_BACKEND": "tiered",
-        "QIM_REDIS_ADDR": valkey.address,
-        "QIM_COMMIT_BUCKETS": str(BUCKETS),
-        "QIM_INSTALLATION_ID": recovering.installation,
-        "QIM_CASSANDRA_CONTACT_POINTS": cassandra.contact_points,
-        "QIM_CASSANDRA_LOCAL_DC": cassandra.datacenter,
-        "QIM_CASSANDRA_KEYSPACE": cassandra_schema.cassandra_keyspace,
-        "QIM_CASSANDRA_TIMEOUT_SECONDS": "20",
-    }
 
 
 @pytest.mark.parametrize(
