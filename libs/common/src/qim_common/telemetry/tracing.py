@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import grpc
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -66,6 +65,11 @@ def setup_tracing(
     """
     if not endpoint and processor is None:
         return None, lambda: None
+    if processor is None:
+        # A tenth of a process's start, which only those pay who trace.
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+        processor = BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, timeout=2))
     provider = TracerProvider(resource=Resource.create({SERVICE_NAME: service}))
-    provider.add_span_processor(processor or BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, timeout=2)))
+    provider.add_span_processor(processor)
     return CallTracer(provider.get_tracer("qim")), provider.shutdown
