@@ -21,6 +21,9 @@ FLAT: Final = "0x80"
 """A series that stays 0 for 20 minutes, at one value a quarter of a minute."""
 HEALTHY: Final = {
     'up{job="qim-writer",pod="w"}': "1x80",
+    'up{job="qim-writer",pod="v"}': "1x80",
+    'up{job="qim-session",pod="s"}': "1x80",
+    'up{job="qim-admin",pod="o"}': "1x80",
     'qim_instance_fenced{instance="0",pod="w"}': FLAT,
     'qim_rpc_requests_total{job="qim-writer",pod="w",method="m",code="OK",reason=""}': "0+9x80",
     'qim_rpc_requests_total{job="qim-writer",pod="w",code="PERMISSION_DENIED",reason="PERMISSION_DENIED"}': "0+1x80",
@@ -42,6 +45,7 @@ HEALTHY: Final = {
 
 STATES: Final[dict[str, dict[str, str]]] = {
     "QimProcessDown": {'up{job="qim-writer",pod="w"}': "1x40 0x40"},
+    "QimServiceAbsent": {'up{job="qim-session",pod="s"}': "1x40 _x40"},
     "QimReloadFailed": {'qim_reloads_total{pod="w",what="bindings",outcome="failed"}': "_x40 1x40"},
     "QimOverloaded": {
         'qim_rpc_requests_total{job="qim-writer",code="RESOURCE_EXHAUSTED",reason="OVERLOADED"}': "_x40 0+1x40"

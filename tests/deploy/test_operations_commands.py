@@ -233,8 +233,10 @@ def test_a_valkey_takes_two_passwords_until_it_is_told_to_forget_the_old_one(che
         shell(second + 'printf %s "$new" > new\n', checkout)
         new = (checkout / "new").read_text()
         assert [pod.takes(password) for password in ("the old one", new, "another")] == [True, True, False]
+        assert "qim-valkey-0: not yet" in shell(f'new="$(cat new)"\n{forget}', checkout)
+        assert [pod.takes(password) for password in ("the old one", new)] == [True, True]
         pod.mount(new)
-        shell(forget, checkout)
+        shell(f'new="$(cat new)"\n{forget}', checkout)
         assert [pod.takes(password) for password in ("the old one", new)] == [False, True]
 
 

@@ -24,7 +24,7 @@ import redis
 client = redis.Redis("{host}", {port}, password=os.environ.get("REDISCLI_AUTH") or None, decode_responses=True)
 connection = client.connection_pool.get_connection()
 try:
-    connection.send_command(*sys.argv[1:])
+    connection.send_command(*(sys.argv[1:] or sys.stdin.readline().split()))
     reply = connection.read_response()
 except redis.ConnectionError:
     sys.exit(0 if sys.argv[1:2] == ["SHUTDOWN"] else 1)
