@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.manifests import Draft
-from tests.support.spoiling import Story, config, remove, set_in, set_variable
+from tests.support.spoiling import Story, config, remove, set_in, set_variable, spec
 
 
 def swapped(variable: str) -> Story:
@@ -24,6 +24,33 @@ def swap_commit_instances(draft: Draft) -> None:
 
 
 STORIES: list[Any] = [
+    pytest.param(
+        lambda draft: spec(draft, "StatefulSet", "qim-valkey").update({"ordinals": {"start": 1}}),
+        "write qim-valkey-1.qim-valkey:6379, qim-valkey-2.qim-valkey:6379",
+        id="pods-that-are-counted-from-one",
+    ),
+    pytest.param(
+        set_variable("qim-stores-config", "QIM_REDIS_ADDR", "rediss://qim-valkey-0.qim-valkey:6379"),
+        "has neither TLS nor other databases",
+        id="tls-to-a-store-without",
+    ),
+    pytest.param(
+        set_variable("qim-stores-config", "QIM_REDIS_ADDR", "redis://qim-valkey-0.qim-valkey:6379/3"),
+        "has neither TLS nor other databases",
+        id="another-database",
+    ),
+    pytest.param(
+        lambda draft: draft.pod("qim-writer").update(
+            {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["qim-valkey-0.qim-valkey"]}]}
+        ),
+        "Deployment qim-writer: has hostAliases",
+        id="a-name-that-leads-elsewhere",
+    ),
+    pytest.param(
+        lambda draft: draft.pod("qim-writer").update({"dnsPolicy": "Default"}),
+        "Deployment qim-writer: its dnsPolicy Default",
+        id="the-nodes-names",
+    ),
     pytest.param(
         set_in("PodMonitor", "qim", "podMetricsEndpoints", []), "PodMonitor qim: reads no port", id="no-monitor"
     ),

@@ -5,9 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.spoiling import SERVICES, remove, set_in, set_variable
+from tests.support.spoiling import SERVICES, in_container, remove, set_in, set_variable
 
 STORIES: list[Any] = [
+    pytest.param(
+        in_container("qim-writer", "lifecycle", {"preStop": {"sleep": {"seconds": 300}}}),
+        "Deployment qim-writer, container writer: has lifecycle hooks",
+        id="a-hook-that-takes-the-grace",
+    ),
+    pytest.param(
+        in_container("qim-valkey", "lifecycle", {"postStart": {"exec": {"command": ["valkey-cli"]}}}, "StatefulSet"),
+        "has lifecycle hooks",
+        id="a-hook-that-changes-a-store",
+    ),
+    pytest.param(set_in("Deployment", "qim-writer", "paused", True), "Deployment qim-writer: is paused", id="paused"),
     pytest.param(
         set_in("StatefulSet", "qim-valkey", "template.spec.topologySpreadConstraints", []),
         "StatefulSet qim-valkey: its pods may all run in one kubernetes.io/hostname",

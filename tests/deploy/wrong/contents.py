@@ -18,4 +18,12 @@ STORIES: list[Any] = [
         ("a-section-that-is-none", "gatewayz: {}\n", "gatewayz"),
         ("a-tenant-in-quotation-marks", 'gateways: {chat: {tenants: ["1"]}}\n', BINDINGS),
     )
+] + [
+    pytest.param(
+        lambda draft: draft.container("qim-admin")["volumeMounts"].append(
+            {"name": "bindings", "mountPath": "/mnt/bindings.yaml", "subPath": "bindings.yaml"}
+        ),
+        "Deployment qim-admin, container admin: /mnt/bindings.yaml never changes",
+        id="a-file-that-is-not-updated",
+    )
 ]

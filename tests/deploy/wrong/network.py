@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.spoiling import add_peer, add_port, add_rule, component, remove, set_in, spec, without_rule
+from tests.support.spoiling import (
+    add_peer,
+    add_port,
+    add_rule,
+    component,
+    remove,
+    set_in,
+    set_variable,
+    spec,
+    without_rule,
+)
 
 from qim_devkit.kubernetes.render import Document
 
@@ -14,6 +24,62 @@ ANYBODY: Document = {"ports": [{"protocol": "TCP", "port": 7401}]}
 
 
 STORIES: list[Any] = [
+    pytest.param(
+        add_rule(
+            "qim-valkey",
+            "ingress",
+            {
+                "from": [
+                    {
+                        "namespaceSelector": {"matchLabels": {"qim-monitoring": "true"}},
+                        "podSelector": {"matchLabels": {"app": "other"}},
+                    }
+                ],
+                "ports": [{"port": 6379}],
+            },
+        ),
+        "app=other at port 6379/TCP are open to StatefulSet qim-valkey",
+        id="somebody-among-the-monitors",
+    ),
+    pytest.param(
+        add_rule(
+            "qim-valkey",
+            "ingress",
+            {
+                "from": [
+                    {
+                        "podSelector": {
+                            "matchExpressions": [
+                                {
+                                    "key": "app.kubernetes.io/component",
+                                    "operator": "In",
+                                    "values": ["writer", "stranger"],
+                                }
+                            ]
+                        }
+                    }
+                ],
+                "ports": [{"port": 6379}],
+            },
+        ),
+        "component=stranger at port 6379/TCP are open to StatefulSet qim-valkey",
+        id="the-second-of-two-values",
+    ),
+    pytest.param(
+        add_rule("qim-writer", "egress", {"to": [{"ipBlock": {"cidr": "::/0"}}], "ports": [{"port": 443}]}),
+        "open to Deployment qim-writer",
+        id="the-webhooks-network-for-the-writer",
+    ),
+    pytest.param(
+        add_rule("qim-valkey", "ingress", {"from": [{"ipBlock": {"cidr": "::/0"}}], "ports": [{"port": 6379}]}),
+        "open to StatefulSet qim-valkey",
+        id="the-network-for-a-store",
+    ),
+    pytest.param(
+        set_variable("qim-process-config", "QIM_OTLP_ENDPOINT", "http://collector.telemetry:4317"),
+        "calls to the collector of traces at port 4317/TCP are closed",
+        id="traces-that-nobody-lets-out",
+    ),
     pytest.param(
         set_in(POLICY, "qim-dns", "podSelector.matchExpressions", []), "open to StatefulSet", id="dns-for-stores"
     ),

@@ -8,6 +8,21 @@ import pytest
 from tests.support.spoiling import SERVICES, STORES, in_container
 
 STORIES: list[Any] = [
+    pytest.param(
+        in_container("qim-writer", "readinessProbe.periodSeconds", 600),
+        "its readiness probe takes longer",
+        id="ten-minutes",
+    ),
+    pytest.param(
+        in_container("qim-writer", "livenessProbe.initialDelaySeconds", 3600),
+        "its liveness probe takes longer",
+        id="an-hour-first",
+    ),
+    pytest.param(
+        in_container("qim-writer", "livenessProbe.terminationGracePeriodSeconds", 1),
+        "its liveness probe has a grace of its own",
+        id="a-grace-of-the-probe",
+    ),
     *(
         pytest.param(
             lambda draft, name=name, kind=kind, probe=probe: draft.container(name, kind).pop(f"{probe}Probe"),

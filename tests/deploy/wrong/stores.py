@@ -15,6 +15,41 @@ def with_annotation_of_no_store(draft: Draft) -> None:
 
 STORIES: list[Any] = [
     pytest.param(
+        edit_line("qim-valkey-config", "valkey.conf", "appendfsync always", "appendfsync\teverysec"),
+        "appendfsync is 'everysec'",
+        id="appendfsync-behind-a-tab",
+    ),
+    pytest.param(
+        edit_line("qim-valkey-config", "valkey.conf", "appendonly yes", '"appendonly" "no"'),
+        "appendonly is 'no'",
+        id="appendonly-in-quotation-marks",
+    ),
+    pytest.param(
+        edit_line("qim-valkey-config", "valkey.conf", "save", "user default on nopass ~* +@all\nsave"),
+        "the user default needs no password",
+        id="a-user-without-a-password",
+    ),
+    pytest.param(
+        edit_line("qim-valkey-config", "valkey.conf", "save", "cluster-enabled yes\nsave"),
+        "cluster-enabled yes",
+        id="a-cluster",
+    ),
+    pytest.param(
+        edit_line("qim-valkey-config", "valkey.conf", "bind * -::*", "bind 127.0.0.1"),
+        "listens on 127.0.0.1 only",
+        id="a-store-for-itself",
+    ),
+    pytest.param(
+        lambda draft: (
+            draft.pod("qim-valkey", "StatefulSet")["volumes"].append({"name": "spare", "emptyDir": {}}),
+            draft.container("qim-valkey", "StatefulSet")["volumeMounts"].append(
+                {"name": "spare", "mountPath": "/data/appendonlydir"}
+            ),
+        ),
+        "/data is no volume of its own",
+        id="an-empty-directory-over-the-file",
+    ),
+    pytest.param(
         set_in("StatefulSet", "qim-valkey", "template.spec.securityContext.fsGroup", None),
         "StatefulSet qim-valkey, container valkey: cannot write to its volume",
         id="a-volume-of-roots",

@@ -11,7 +11,7 @@ from qim_devkit.kubernetes.checks.fault import Fault, place
 from qim_devkit.kubernetes.checks.programs import StoreKind
 from qim_devkit.kubernetes.checks.selecting import service_targets
 from qim_devkit.kubernetes.checks.suite import Process, StoreSet, Suite, namespace_of
-from qim_devkit.kubernetes.pods import replicas
+from qim_devkit.kubernetes.pods import pod_template, replicas
 from qim_devkit.kubernetes.render import Document
 
 CLUSTER_DOMAIN: Final = "cluster.local"
@@ -34,7 +34,18 @@ def faults(suite: Suite) -> list[Fault]:
     for process in suite.processes:
         found += _services(suite, process)
         found += _stores(suite, process)
+    for workload in suite.workloads:
+        found += _names(workload)
     return found
+
+
+def _names(workload: Document) -> Iterator[Fault]:
+    """Every pod looks names up where the cluster answers."""
+    spec = pod_template(workload)["spec"]
+    if spec.get("hostAliases"):
+        yield Fault(place(workload), "has hostAliases, which lead elsewhere than Services do", "remove them")
+    if (policy := spec.get("dnsPolicy", "ClusterFirst")) != "ClusterFirst":
+        yield Fault(place(workload), f"its dnsPolicy {policy} knows no Service", "remove it")
 
 
 def service_address(process: Process, component: str) -> str:
@@ -87,7 +98,8 @@ def _stores(suite: Suite, process: Process) -> Iterator[Fault]:
 def _instances(
     suite: Suite, process: Process, variable: str, addresses: Sequence[str], store: StoreSet | None
 ) -> Iterator[Fault]:
-    hosts = [(found.host, found.port) for found in map(RedisAddress.parse, addresses)]
+    parsed = [RedisAddress.parse(address) for address in addresses]
+    hosts = [(found.host, found.port) for found in parsed]
     if store is None:
         for host, _ in hosts:
             if any(host.endswith(f".{name}") for one in suite.stores for name in _own_names(suite, one)):
@@ -96,15 +108,21 @@ def _instances(
                 remedy = "name pods of a StatefulSet, or a store outside by its full name"
                 yield Fault(process.where, f"{variable} names {host}, and no pod has this name", remedy)
         return
+    for address in parsed:
+        if address.tls or address.database:
+            what = f"{variable} is {address}, and {place(store.workload)} has neither TLS nor other databases"
+            yield Fault(process.where, what, "write host:port")
     count = replicas(suite.manifests, store.workload["metadata"]["name"])
+    first = (store.workload["spec"].get("ordinals") or {}).get("start", 0)
+    numbers = range(first, first + count)
     name, names = store.workload["metadata"]["name"], _own_names(suite, store)
     if not names:
         service = store.workload["spec"].get("serviceName")
         yield Fault(place(store.workload), f"its serviceName {service} is no Service", "name its headless Service")
         return
     port = next(iter(store.container.ports.values()), 0)
-    wanted = [[f"{name}-{number}.{service}" for service in names] for number in range(count)]
-    told = ", ".join(f"{name}-{number}.{names[0]}:{port}" for number in range(count))
+    wanted = [[f"{name}-{number}.{service}" for service in names] for number in numbers]
+    told = ", ".join(f"{name}-{number}.{names[0]}:{port}" for number in numbers)
     if len(hosts) != count or any(
         host not in forms or at != port for (host, at), forms in zip(hosts, wanted, strict=True)
     ):

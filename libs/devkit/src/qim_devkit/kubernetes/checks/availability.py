@@ -10,7 +10,7 @@ from qim_devkit.kubernetes.checks.fault import Fault, place
 from qim_devkit.kubernetes.checks.programs import StoreKind
 from qim_devkit.kubernetes.checks.selecting import matches, pod_of, selected
 from qim_devkit.kubernetes.checks.suite import Process, Suite, namespace_of
-from qim_devkit.kubernetes.pods import replicas, strategy
+from qim_devkit.kubernetes.pods import containers_of, replicas, strategy
 from qim_devkit.kubernetes.render import Document
 
 CLOSED_BESIDE: Final = 2
@@ -62,6 +62,12 @@ def _grace(process: Process) -> Iterator[Fault]:
 
 def _workload(suite: Suite, workload: Document) -> Iterator[Fault]:
     spec, pod = workload["spec"], pod_of(workload)
+    for raw in containers_of(workload):
+        if raw.get("lifecycle"):
+            what = "has lifecycle hooks, whose time the grace does not count and which may change what runs"
+            yield Fault(f"{place(workload)}, container {raw['name']}", what, "remove them: SIGTERM drains")
+    if spec.get("paused"):
+        yield Fault(place(workload), "is paused: no change reaches its pods", "remove paused")
     if workload["kind"] in ("Deployment", "StatefulSet"):
         found = selected(suite, workload, spec.get("selector"))
         if not any(one is workload for one in found):

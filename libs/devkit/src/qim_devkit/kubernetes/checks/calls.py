@@ -28,8 +28,10 @@ MONITORING: Final = "monitoring"
 DNS: Final = "dns"
 CASSANDRA: Final = "cassandra"
 WEBHOOK: Final = "webhook"
+COLLECTOR: Final = "collector"
 DNS_PORTS: Final = frozenset({(53, "TCP"), (53, "UDP")})
 _HTTPS: Final = 443
+_OTLP: Final = 4317
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ def _needed(suite: Suite, caller: Process) -> Iterator[Flow]:
             yield Flow(component, kind, port)
     for _, port in cassandra_endpoints(caller):
         yield Flow(component, CASSANDRA, port)
+    if url := caller.value("otlp_endpoint"):
+        yield Flow(component, COLLECTOR, urlsplit(url).port or _OTLP)
     if (url := caller.value("webhook_url")) is not None:
         yield Flow(component, WEBHOOK, urlsplit(url).port or _HTTPS)
 
@@ -111,3 +115,9 @@ def webhook_port(suite: Suite) -> int | None:
     """The port of the webhook; None without one."""
     urls = [url for process in suite.processes if (url := process.value("webhook_url")) is not None]
     return (urlsplit(urls[0]).port or _HTTPS) if urls else None
+
+
+def collector_port(suite: Suite) -> int | None:
+    """The port of the collector of traces; None without one."""
+    urls = [url for process in suite.processes if (url := process.value("otlp_endpoint"))]
+    return (urlsplit(urls[0]).port or _OTLP) if urls else None

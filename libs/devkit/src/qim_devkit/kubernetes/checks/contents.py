@@ -1,4 +1,4 @@
-"""Files that somebody edits: a process takes what is in them, as its own code reads it.
+"""Mounted files: a process takes what is in them, as its own code reads it, and sees them change.
 
 Only what the manifests hold can be looked at; Secrets that are made elsewhere are taken for right.
 """
@@ -10,8 +10,10 @@ from typing import Final
 
 from qim_common.bindings import BindingsDocument, BindingsError
 from qim_common.tokens import TokenKeyError, parse_keys
-from qim_devkit.kubernetes.checks.fault import Fault
+from qim_devkit.kubernetes.checks.fault import Fault, place
 from qim_devkit.kubernetes.checks.suite import Process, Suite
+from qim_devkit.kubernetes.pods import containers_of, pod_template
+from qim_devkit.kubernetes.render import Document
 
 READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     "QIM_BINDINGS_FILE": lambda content: BindingsDocument.parse(content, "the bindings"),
@@ -21,8 +23,23 @@ READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
 
 
 def faults(suite: Suite) -> list[Fault]:
-    """Contents that no process would start with."""
-    return [fault for process in suite.processes for fault in _of(process)]
+    """Contents that no process would start with, and files that stay as they were at the start of the pod."""
+    found = [fault for process in suite.processes for fault in _of(process)]
+    for workload in suite.workloads:
+        for raw in containers_of(workload):
+            for mount in raw.get("volumeMounts", ()):
+                if (mount.get("subPath") or mount.get("subPathExpr")) and not _is_claimed(workload, mount["name"]):
+                    what = f"{mount['mountPath']} never changes: Kubernetes does not update a subPath"
+                    remedy = "mount the directory: certificates, passwords and bindings are read again"
+                    found.append(Fault(f"{place(workload)}, container {raw['name']}", what, remedy))
+    return found
+
+
+def _is_claimed(workload: Document, volume: str) -> bool:
+    """Whether it is storage, not a ConfigMap or Secret."""
+    claims = {claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", ())}
+    others = {one["name"] for one in pod_template(workload)["spec"].get("volumes", ()) if "emptyDir" in one}
+    return volume in claims | others
 
 
 def _of(process: Process) -> list[Fault]:

@@ -20,6 +20,12 @@ LOAD_SECONDS: Final = 60
 HUNG_SECONDS: Final = 30
 """A liveness probe has to fail so long before it kills: a machine that is busy for a moment is no reason."""
 
+DEAD_SECONDS: Final = 300
+"""A liveness probe has to have restarted what is hung by then."""
+
+UNREADY_SECONDS: Final = 60
+"""A readiness probe has to have taken out what does not answer by then, or let in what does."""
+
 _KINDS: Final = ("startup", "liveness", "readiness")
 
 
@@ -52,7 +58,7 @@ def _of_process(process: Process) -> Iterator[Fault]:
             yield Fault(process.where, f"its {kind} probe does not ask the health port {port} by gRPC", remedy)
         elif (asked.get("service") or "") != service:
             yield Fault(process.where, f"its {kind} probe asks for the service {asked.get('service', '')!r}", remedy)
-    yield from _windows(process.where, container.startup, container.liveness, START_SECONDS)
+    yield from _windows(process.where, container.startup, container.liveness, container.readiness, START_SECONDS)
 
 
 def _of_store(store: StoreSet) -> Iterator[Fault]:
@@ -69,7 +75,8 @@ def _of_store(store: StoreSet) -> Iterator[Fault]:
         elif kind != "readiness" and probe.get("tcpSocket", {}).get("port") not in numbers:
             remedy = "ask its port by tcpSocket: a server that loads is alive"
             yield Fault(where, f"its {kind} probe does not ask whether the port is open", remedy)
-    yield from _windows(where, store.container.startup, store.container.liveness, LOAD_SECONDS)
+    container = store.container
+    yield from _windows(where, container.startup, container.liveness, container.readiness, LOAD_SECONDS)
 
 
 def _named_files(probe: dict[str, Any]) -> set[str]:
@@ -78,10 +85,20 @@ def _named_files(probe: dict[str, Any]) -> set[str]:
 
 
 def _windows(
-    where: str, startup: dict[str, Any] | None, liveness: dict[str, Any] | None, seconds: int
+    where: str,
+    startup: dict[str, Any] | None,
+    liveness: dict[str, Any] | None,
+    readiness: dict[str, Any] | None,
+    seconds: int,
 ) -> Iterator[Fault]:
     if startup is not None and _window(startup) < seconds:
         yield Fault(where, f"its startup probe gives up after {_window(startup)} s", f"give it {seconds} s or more")
+    for kind, probe, most in (("liveness", liveness, DEAD_SECONDS), ("readiness", readiness, UNREADY_SECONDS)):
+        if probe is not None and int(probe.get("initialDelaySeconds", 0)) + _window(probe) > most:
+            yield Fault(where, f"its {kind} probe takes longer than {most} s to notice anything", "ask more often")
+    for kind, probe in (("startup", startup), ("liveness", liveness)):
+        if probe is not None and "terminationGracePeriodSeconds" in probe:
+            yield Fault(where, f"its {kind} probe has a grace of its own", "remove it: the pod's is for a whole drain")
     if liveness is not None and _window(liveness) < HUNG_SECONDS:
         remedy = f"let it take {HUNG_SECONDS} s or more"
         yield Fault(where, f"its liveness probe kills after {_window(liveness)} s", remedy)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,12 +48,20 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def witness(selector: Mapping[str, Any] | None) -> dict[str, str]:
-    """Labels that match a selector and have nothing else."""
-    found = dict((selector or {}).get("matchLabels") or {})
-    for expression in (selector or {}).get("matchExpressions") or ():
-        if expression["operator"] in ("In", "Exists"):
-            found.setdefault(expression["key"], next(iter(expression.get("values") or ()), "any"))
-    return found
+    """Labels that match a selector and have nothing else; of several values the first."""
+    return next(witnesses(selector))
+
+
+def witnesses(selector: Mapping[str, Any] | None) -> Iterator[dict[str, str]]:
+    """The same for every value that the selector takes."""
+    fixed = dict((selector or {}).get("matchLabels") or {})
+    choices = [
+        [(expression["key"], value) for value in expression.get("values") or ("any",)]
+        for expression in (selector or {}).get("matchExpressions") or ()
+        if expression["operator"] in ("In", "Exists") and expression["key"] not in fixed
+    ]
+    for chosen in itertools.product(*choices):
+        yield fixed | dict(chosen)
 
 
 def pod_of(workload: Document) -> Pod:

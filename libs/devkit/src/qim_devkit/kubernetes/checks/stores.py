@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final
@@ -25,6 +26,17 @@ COMPACT_ENTRIES: Final = 128
 
 REWRITE_BYTES: Final = 512 * 1024**2
 """`auto-aof-rewrite-min-size` at least."""
+
+REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
+    "cluster-enabled": ("yes",),
+    "rename-command": (),
+    "tls-port": (),
+    "enable-debug-command": ("yes", "local"),
+}
+"""Directive -> the values that are refused; none: whatever it says."""
+
+ANYWHERE: Final = frozenset({"*", "0.0.0.0", "-::*", "::"})  # noqa: S104  compared with, not listened on
+"""Of `bind`: where a pod is reached."""
 
 _MAX_INCLUDES: Final = 8
 
@@ -61,12 +73,15 @@ def _read(files: Mapping[str, bytes], path: str, found: dict[str, str], problems
         problems.append(f"{path} is not mounted")
         return
     for line in files[path].decode().splitlines():
-        name, _, value = line.strip().partition(" ")
-        if not name or name.startswith("#"):
+        if not line.strip() or line.strip().startswith("#"):
             continue
-        value = value.strip().strip('"')
+        # As the server splits a line: at any blanks, with quotation marks around what has some.
+        name, *words = shlex.split(line)
+        value = " ".join(words)
         if name.lower() == "include":
             _read(files, value, found, problems, depth=depth + 1)
+        elif name.lower() == "user" and {"on", "nopass"} <= {word.lower() for word in words}:
+            problems.append(f"the user {words[0]} needs no password")
         else:
             found[name.lower()] = value
 
@@ -81,7 +96,12 @@ def _configuration(store: StoreSet) -> Iterator[Fault]:
     problems += find_problems({name: said.get(name) for name in SETTINGS}, server, replication)
     for problem in problems:
         yield Fault(where, problem, "change its ConfigMap")
-    if "requirepass" not in said and "aclfile" not in said:
+    for name, refused in REFUSED.items():
+        if said.get(name, "no") in refused or (name in said and not refused):
+            yield Fault(where, f"{name} {said[name]} is nothing that the services work with", "remove it")
+    if said.get("bind") and not ANYWHERE & set(said["bind"].split()):
+        yield Fault(where, f"listens on {said['bind']} only", "write bind * -::*")
+    if not said.get("requirepass") and "aclfile" not in said:
         yield Fault(where, "asks for no password", "include a file of a Secret with requirepass")
     if said.get("protected-mode", "yes") != "yes" or said.get("port", "6379") not in map(
         str, store.container.ports.values()
@@ -103,7 +123,11 @@ def _volume(store: StoreSet) -> Iterator[Fault]:
     where, spec = place(store.workload), store.workload["spec"]
     said, _ = configuration_of(store)
     folder = PurePosixPath(said.get("dir", "/data"))
-    kinds = {kind for path, kind in store.container.directories.items() if folder.is_relative_to(path) and path != "/"}
+    kinds = {
+        kind
+        for path, kind in store.container.directories.items()
+        if path != "/" and (folder.is_relative_to(path) or PurePosixPath(path).is_relative_to(folder))
+    }
     claims = {claim["metadata"]["name"]: claim for claim in spec.get("volumeClaimTemplates", ())}
     mounts = [one for one in _raw(store).get("volumeMounts", ()) if folder.is_relative_to(one["mountPath"])]
     if kinds != {"persistentVolumeClaim"} or not any(mount["name"] in claims for mount in mounts):

@@ -10,15 +10,17 @@ from typing import Final
 from qim_common.identity import Role
 from qim_devkit.kubernetes.checks.calls import (
     CASSANDRA,
+    COLLECTOR,
     DNS,
     MONITORING,
     WEBHOOK,
     cassandra_endpoints,
     cassandra_ports,
+    collector_port,
     webhook_port,
 )
 from qim_devkit.kubernetes.checks.policies import in_block
-from qim_devkit.kubernetes.checks.selecting import NAMESPACE_NAME, Pod, pod_of, witness
+from qim_devkit.kubernetes.checks.selecting import NAMESPACE_NAME, Pod, pod_of, witness, witnesses
 from qim_devkit.kubernetes.checks.suite import COMPONENT, Suite, namespace_of
 from qim_devkit.kubernetes.pods import workloads
 from qim_devkit.kubernetes.render import Document
@@ -46,12 +48,14 @@ class Peer:
         description: for messages.
         pod: None for an address outside of the cluster.
         ip: that address.
+        supposed: made up from a selector; it may have no more than its name needs, and nobody misses it.
     """
 
     name: str
     description: str
     pod: Pod | None
     ip: str = ""
+    supposed: bool = False
 
     def __str__(self) -> str:
         return self.description
@@ -68,6 +72,7 @@ def known_peers(suite: Suite) -> Iterator[Peer]:
     yield Peer(DNS, "DNS", KUBE_DNS)
     yield from _cassandra(suite)
     yield from _webhook(suite)
+    yield from _collector(suite)
 
 
 def strangers(suite: Suite) -> Iterator[Peer]:
@@ -91,30 +96,34 @@ def _of(suite: Suite, policy: Document, one: Document) -> Iterator[Peer]:
     """Whoever has nothing but what this selector asks for."""
     if "ipBlock" in one:
         address = next(iter(ip_network(one["ipBlock"]["cidr"], strict=False).hosts()))
-        if not _is_cassandra_block(suite, one) and not _is_webhook_block(suite, one):
-            yield Peer("", f"the addresses {one['ipBlock']['cidr']}", None, str(address))
+        cassandra, webhook = _is_cassandra_block(suite, one), _is_webhook_block(suite, one)
+        name = CASSANDRA if cassandra else WEBHOOK if webhook else ""
+        yield Peer(name, f"the addresses {one['ipBlock']['cidr']}", None, str(address), supposed=True)
         return
     namespace = namespace_of(policy)
-    labels = witness(one.get("podSelector"))
     inside = "namespaceSelector" not in one
-    outer = {NAMESPACE_NAME: namespace} if inside else witness(one["namespaceSelector"])
-    where = namespace if inside else outer.get(NAMESPACE_NAME, "elsewhere")
-    pod = Pod(where, labels, outer)
-    if not _has_name(suite, pod) and not _is_cassandra(suite, one):
-        told = ", ".join(f"{key}={value}" for key, value in (*outer.items(), *labels.items()))
-        yield Peer("", f"a pod with {told or 'any label'}", pod)
+    for outer in [{NAMESPACE_NAME: namespace}] if inside else list(witnesses(one["namespaceSelector"])):
+        where = namespace if inside else outer.get(NAMESPACE_NAME, "elsewhere")
+        for labels in witnesses(one.get("podSelector")):
+            pod = Pod(where, labels, outer)
+            elsewhere = CASSANDRA if _is_cassandra(suite, one) else COLLECTOR if _is_collector(suite, one) else ""
+            name = elsewhere or _name_of(suite, pod)
+            told = ", ".join(f"{key}={value}" for key, value in (*outer.items(), *labels.items()))
+            yield Peer(name, f"a pod with {told or 'any label'}", pod, supposed=True)
 
 
-def _has_name(suite: Suite, pod: Pod) -> bool:
-    """Whether the labels say who it is."""
-    labels = pod.labels.items()
+def _name_of(suite: Suite, pod: Pod) -> str:
+    """Who it is as far as its labels say; empty for nobody in particular."""
     if pod.namespace == namespace_of(suite.processes[0].workload):
         components = {pod_of(workload).labels.get(COMPONENT) for workload in workloads(suite.manifests)}
-        return pod.labels.get(COMPONENT) in components
+        component = pod.labels.get(COMPONENT, "")
+        return component if component in components else ""
     if pod.namespace_labels.get(NAMESPACE_NAME) == KUBE_DNS.namespace:
-        return KUBE_DNS.labels.items() <= labels
-    is_client = CLIENTS.items() <= pod.namespace_labels.items() and pod.labels.get(ROLE) in OUTSIDE_ROLES
-    return is_client or MONITORS.items() <= pod.namespace_labels.items()
+        return DNS if KUBE_DNS.labels.items() <= pod.labels.items() else ""
+    if MONITORS.items() <= pod.namespace_labels.items():
+        return MONITORING
+    role = pod.labels.get(ROLE, "")
+    return role if CLIENTS.items() <= pod.namespace_labels.items() and role in OUTSIDE_ROLES else ""
 
 
 def _egress_peers(suite: Suite, port: int) -> Iterator[Document]:
@@ -186,6 +195,23 @@ def _webhook(suite: Suite) -> Iterator[Peer]:
     for one in blocks[:1]:
         address = next(iter(ip_network(one["ipBlock"]["cidr"], strict=False).hosts()))
         yield Peer(WEBHOOK, "the webhook", None, str(address))
+
+
+def _is_collector(suite: Suite, one: Document) -> bool:
+    """Pods of a namespace that is named, to whom nothing but the collector's port is open."""
+    port = collector_port(suite)
+    named = bool(witness(one.get("namespaceSelector")))
+    return port is not None and named and one in list(_egress_peers(suite, port))
+
+
+def _collector(suite: Suite) -> Iterator[Peer]:
+    port = collector_port(suite)
+    if port is None:
+        return
+    found = [one for one in _egress_peers(suite, port) if _is_collector(suite, one)]
+    labels = witness(found[0]["namespaceSelector"]) if found else {NAMESPACE_NAME: "collector"}
+    pods = witness(found[0].get("podSelector")) if found else {}
+    yield Peer(COLLECTOR, "the collector of traces", Pod(labels.get(NAMESPACE_NAME, "elsewhere"), pods, labels))
 
 
 def _is_address(host: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -123,6 +123,8 @@ class Suite:
             if not containers:
                 faults.append(Fault(where, "has no container", "run something, or remove it"))
             for raw in containers:
+                if _is_beside(raw, workload, containers):
+                    continue  # security alone is checked
                 try:
                     container = container_of(manifests, kind, name, secrets=secrets, container=raw["name"])
                 except (KeyError, ValueError) as error:
@@ -180,6 +182,21 @@ def _is_ours(workload: Document) -> bool:
     images = [image_name(raw.get("image", "")) for raw in template.get("spec", {}).get("containers", ())]
     by_image = any((image in IMAGES and image != MAINTENANCE.name) or image in STORE_IMAGES for image in images)
     return by_image or component in {*(program.component for program in PROGRAMS), *StoreKind}
+
+
+def _is_beside(raw: Document, workload: Document, containers: Sequence[Document]) -> bool:
+    """Whether it is somebody else's container beside one of ours, without access to our secrets."""
+    if _is_known(raw) or not any(_is_known(other) for other in containers):
+        return False
+    volumes = {volume["name"]: volume for volume in pod_template(workload)["spec"].get("volumes", ())}
+    mounted = [volumes.get(mount["name"], {}) for mount in raw.get("volumeMounts", ())]
+    sources = [source for volume in mounted for source in (volume, *volume.get("projected", {}).get("sources", ()))]
+    return not any("secret" in source for source in sources)
+
+
+def _is_known(raw: Document) -> bool:
+    image = raw.get("image", "")
+    return image_name(image) in {*IMAGES, *STORE_IMAGES} or is_store(image, tuple(raw.get("command", ())))
 
 
 def _classified(workload: Document, container: Container) -> Process | StoreSet | Fault:
