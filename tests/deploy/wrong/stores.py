@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.manifests import Draft
-from tests.support.spoiling import edit_line, in_container, set_in, spec
+from tests.support.spoiling import edit_line, in_container, set_in, set_variable, spec
 
 
 def with_annotation_of_no_store(draft: Draft) -> None:
@@ -14,6 +14,11 @@ def with_annotation_of_no_store(draft: Draft) -> None:
 
 
 STORIES: list[Any] = [
+    pytest.param(
+        set_variable("qim-stores-config", "QIM_COMMIT_BUCKETS", "512"),
+        "PrometheusRule qim: QimPartitionsNotHeld does not compare with 512",
+        id="an-alert-of-another-number-of-buckets",
+    ),
     pytest.param(
         edit_line("qim-valkey-config", "valkey.conf", "appendfsync always", "appendfsync\teverysec"),
         "appendfsync is 'everysec'",

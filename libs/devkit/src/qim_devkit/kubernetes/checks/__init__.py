@@ -8,6 +8,7 @@ from typing import Final
 
 from qim_devkit.kubernetes.checks import (
     addresses,
+    alerts,
     availability,
     certificates,
     contents,
@@ -35,6 +36,7 @@ CHECKS: Final[tuple[Callable[[Suite], list[Fault]], ...]] = (
     security.faults,
     availability.faults,
     stores.faults,
+    alerts.faults,
 )
 
 
