@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.integration.common_redis.conftest import until
 
-from qim_common.redis import Connection, HandshakeRefused, Instance, RedisAddress, UnusableFile
+from qim_common.errors import BackendUnavailable
+from qim_common.redis import Connection, HandshakeRefused, Instance, RedisAddress, RedisUnavailable, UnusableFile
 from qim_devkit.valkey import ValkeyServer
 
 pytestmark = pytest.mark.server
@@ -44,6 +45,19 @@ async def test_a_named_user_logs_in_with_whatever_bytes_the_file_holds(
     password_file.write_bytes(b"p\xff s\r\n")
     connection = await Connection.open(RedisAddress.parse(server.address).with_login("app", password_file), name="test")
     assert await connection.call("ACL", "WHOAMI") == b"app"
+    connection.close()
+
+
+async def test_what_the_user_may_not_do_is_told_and_nothing_that_a_caller_is_at_fault_for(
+    server: ValkeyServer, password_file: Path
+) -> None:
+    admin = await Connection.open(RedisAddress.parse(server.address).with_login("", password_file), name="test")
+    await admin.call("ACL", "SETUSER", "app", "on", b">s3cret", "~*", "+@all", "-@scripting")
+    admin.close()
+    connection = await Connection.open(RedisAddress.parse(server.address).with_login("app", password_file), name="test")
+    with pytest.raises(RedisUnavailable, match=r"NOPERM.*script\|load") as told:
+        await connection.call("SCRIPT", "LOAD", "return 1")
+    assert told.value.message == BackendUnavailable().message
     connection.close()
 
 

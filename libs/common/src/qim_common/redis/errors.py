@@ -51,6 +51,10 @@ class Demoted(RedisUnavailable):
     """The instance has become a replica: the connection that says so is dropped, and the next one checked anew."""
 
 
+class NotPermitted(RedisUnavailable):
+    """The user of the connection may not do this, until whoever runs the server grants it."""
+
+
 class FencedInstance(InstanceFenced):
     """The instance may have gone back in time; nothing is executed there before it is recovered (storage.md, "Fence").
 
@@ -109,6 +113,8 @@ def error_of_reply(text: str) -> Exception:
     code = text.partition(" ")[0]
     if code in ("READONLY", "MASTERDOWN"):
         return Demoted(f"Redis refused: {text}")
+    if code == "NOPERM":
+        return NotPermitted(f"Redis refused: {text}")
     if code in _UNAVAILABLE_CODES:
         return RedisUnavailable(f"Redis refused: {text}")
     if code == "NOSCRIPT":

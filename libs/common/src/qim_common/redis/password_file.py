@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 
 
@@ -10,7 +11,7 @@ class PasswordFileError(ValueError):
 
 
 def read_password(path: Path) -> bytes:
-    """The content of the file without the end of its one line; whatever bytes it holds.
+    """The content of the file without line ends behind it and the mark of UTF-8 before it; whatever bytes it holds.
 
     Raises:
         PasswordFileError: it cannot be read, is empty, or has several lines.
@@ -19,7 +20,7 @@ def read_password(path: Path) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise PasswordFileError(f"cannot be read: {error.strerror}") from None
-    password = content.removesuffix(b"\n").removesuffix(b"\r")
+    password = content.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n")
     if not password.strip():
         raise PasswordFileError("is empty; write the password into it, on one line")
     if b"\n" in password:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from qim_common.redis.connection import Connection
-from qim_common.redis.errors import RedisUnavailable, UnsafeRedis
+from qim_common.redis.errors import NotPermitted, RedisUnavailable, UnsafeRedis
 
 SETTINGS: Final = (
     "appendonly",
@@ -37,7 +37,7 @@ async def check_instance(connection: Connection) -> None:
     commands = [*(("CONFIG", "GET", name) for name in SETTINGS), ("INFO", "server"), ("INFO", "replication")]
     replies = await connection.pipeline(commands)
     for reply in replies:
-        if isinstance(reply, RedisUnavailable):
+        if isinstance(reply, RedisUnavailable) and not isinstance(reply, NotPermitted):
             raise reply
     problems: list[str] = []
     refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
