@@ -95,11 +95,13 @@ async def test_nobody_notices_a_rolling_update(rollout: Rollout, tmp_path: Path)
 async def test_nobody_notices_fewer_and_more_session_pods(rollout: Rollout, tmp_path: Path) -> None:
     usual = replicas(rollout.manifests, "qim-session")
     async with _loaded(rollout, tmp_path / "load.log") as report:
-        await rollout.scale("qim-session", 1)
-        await rollout.scale("qim-session", usual)
+        # Twice the oldest goes, so that the live stream has to move whichever pod it was on.
+        for count in (1, usual, 1, usual):
+            await rollout.scale("qim-session", count)
     told = f"{report}{rollout.log_tails()}"
     assert report["failures"] == [], told
     assert report["faults"] == [], told
+    assert report["reattached"] > 0, "the live stream was on a pod that has gone"
 
 
 async def test_a_writer_that_dies_is_seen_by_the_same_load_where_nothing_is_repeated(
