@@ -32,6 +32,10 @@ async def environment(
 ) -> dict[str, str]:
     """A past is archived, its instance lost, and an empty one stands in its place."""
     await live(past, world, 10)
+    # Each bucket has a conversation: a wrong topology is told by those that would be elsewhere.
+    bucket_of = recovering.topology(empty).conversation_bucket
+    while len({bucket_of(recovering.tenant, one) for one in past.conversations}) < BUCKETS:
+        await past.begin(world)
     await recovering.archive_all(world.stores)
     return {
         "QIM_BACKEND": "tiered",
